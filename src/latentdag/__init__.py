@@ -1,0 +1,38 @@
+"""latentdag: causal variables that nobody measured, and the graph between them, learned from experiments."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Names are imported on first use, so that `latentdag --help` and `import latentdag` are instant.
+_HOME = {
+    "Moments": "moments",
+    "LatentModel": "model",
+    "Intervention": "interventions",
+    "partial_order_rq": "identification",
+    "identify": "identification",
+    "identify_partial_order": "identification",
+}
+_MODULES = ("simulate", "posets", "errors")
+
+__all__ = [*_HOME, *_MODULES, "__version__"]
+
+if TYPE_CHECKING:
+    from latentdag import errors, posets, simulate
+    from latentdag.identification import identify, identify_partial_order, partial_order_rq
+    from latentdag.interventions import Intervention
+    from latentdag.model import LatentModel
+    from latentdag.moments import Moments
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"latentdag.{_HOME[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"latentdag.{name}")
+    raise AttributeError(f"module 'latentdag' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
