@@ -1,6 +1,7 @@
 """The paper's exact parts, by name: partial-order RQ, Algorithm 2 and Algorithms 1–3 on exact precision matrices."""
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -15,6 +16,9 @@ from latentdag.model import LatentModel
 from latentdag.moments import Moments
 from latentdag.naming import latent_names
 from latentdag.posets import order_matrix
+
+#: Exact edges weaker than this, between latents of unit variance, are rounding noise.
+EDGE_TOLERANCE = 1e-6
 
 
 def partial_order_rq(H: Any, order: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -85,12 +89,13 @@ def identify(
     >>> bool(np.allclose(found.reordered(truth.latents).unmixing, truth.unmixing))
     True
     """
-    Theta, labels, features = _precisions(precisions, contexts, feature_names)
+    Theta, labels, features = as_precisions(precisions, contexts, feature_names)
+    means = precisions.means if isinstance(precisions, Moments) else None
     with lb.naming_contexts(labels):
         whitened = exact.whiten(Theta)
         _check_one_per_latent(whitened)
         U, B_0, row_contexts, _ = exact.iterative_difference_projection(whitened.Delta, tol)
-        model = _model(U @ whitened.W, B_0, row_contexts, labels, features)
+        model = without_zero_edges(model_of_rows(U @ whitened.W, B_0, row_contexts, labels, features, means))
         _check_reproduces(model, Theta, labels)
     return model
 
@@ -105,13 +110,17 @@ def identify_partial_order(
     DiGraph
         Over latent names, transitively closed, edges from ancestor to descendant.
     """
-    Theta, labels, _ = _precisions(precisions, contexts, None)
+    Theta, labels, _ = as_precisions(precisions, contexts)
     with lb.naming_contexts(labels):
         whitened = exact.whiten(Theta)
         _check_one_per_latent(whitened)
         _, row_contexts, order = exact.id_partial_order(whitened.Delta, tol)
-    names = _row_names(row_contexts, labels)
-    graph = nx.DiGraph()
+    return order_graph(_row_names(row_contexts, labels), order)
+
+
+def order_graph(names: Sequence[str], order: np.ndarray) -> nx.DiGraph:
+    """A partial order between rows as a graph over names, edges from ancestor to descendant."""
+    graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(reversed(names))
     graph.add_edges_from((names[j], names[i]) for i, j in np.argwhere(order))
     return graph
@@ -123,9 +132,10 @@ def exact_precisions(m: Moments) -> np.ndarray:
         return np.array([pseudo_inverse(S, context=k) for k, S in enumerate(m.covariances)])
 
 
-def _precisions(
-    precisions: Any, contexts: Sequence[Hashable] | None, feature_names: Sequence[str] | None
+def as_precisions(
+    precisions: Any, contexts: Sequence[Hashable] | None = None, feature_names: Sequence[str] | None = None
 ) -> tuple[np.ndarray, list[Hashable], tuple[str, ...]]:
+    """Precision matrices (K+1, p, p), context labels and feature names, from arrays or exact moments."""
     if isinstance(precisions, Moments):
         return exact_precisions(precisions), list(precisions.contexts), precisions.feature_names
     try:
@@ -134,7 +144,7 @@ def _precisions(
         raise ValueError("precisions must be matrices of one shape, the control first") from None
     if Theta.ndim != 3 or Theta.shape[1] != Theta.shape[2]:
         raise ValueError(f"precisions must have shape (K+1, p, p), the control first; got {Theta.shape}")
-    labels = [lb.plain(c) for c in contexts] if contexts is not None else list(range(len(Theta)))
+    labels: list[Hashable] = [lb.plain(c) for c in contexts] if contexts is not None else [*range(len(Theta))]
     if len(labels) != len(Theta) or len(set(labels)) < len(labels):
         raise ValueError(f"{len(Theta)} distinct context labels are needed, got {labels}")
     if len(Theta) < 2:
@@ -161,7 +171,7 @@ def _check_one_per_latent(whitened: exact.Whitened) -> None:
         raise NotInModelError(
             0,
             f"it has {d} latent dimensions but there are {K} other contexts; contexts that hit the same latent must be "
-            "grouped first (latentdag.reduce)",
+            "grouped first (latentdag.reduce_contexts)",
         )
 
 
@@ -170,20 +180,50 @@ def _row_names(row_contexts: np.ndarray, labels: Sequence[Hashable]) -> list[str
     return latent_names(len(row_contexts), targets)
 
 
-def _model(
-    U: np.ndarray, B_0: np.ndarray, row_contexts: np.ndarray, labels: Sequence[Hashable], features: Sequence[str]
+def model_of_rows(
+    U: np.ndarray,
+    B_0: np.ndarray,
+    row_contexts: np.ndarray,
+    labels: Sequence[Hashable],
+    features: Sequence[str],
+    means: np.ndarray | None = None,
 ) -> LatentModel:
-    """The model with rows ``u = λ h``: every intervention has unit noise until the rows are rescaled."""
+    """The model in the paper's scaling, from rows ``u = λ h`` in whose units every intervention has unit noise.
+
+    Parameters
+    ----------
+    U : (d, p)
+    B_0 : (d, d), upper triangular
+    row_contexts : (d,) position in ``labels`` of the context that targets each row
+    labels : contexts, the control first
+    features : names
+    means : (K+1, p), optional
+        Mean of the features in each context; the control's becomes the offset, the others shift their targets.
+    """
     names = _row_names(row_contexts, labels)
-    target = {labels[k]: name for k, name in zip(row_contexts, names, strict=True)}
+    means = np.zeros((len(labels), U.shape[1])) if means is None else means
+    row = {int(k): i for i, k in enumerate(row_contexts)}
+    interventions = {
+        label: Intervention(names[row[k]], variance=1.0, shift=float(U[row[k]] @ (means[k] - means[0])))
+        for k, label in enumerate(labels)
+        if k in row
+    }
     return LatentModel.from_structural(
         U,
         np.triu(B_0),
         latents=names,
-        interventions={label: Intervention(target[label], variance=1.0) for label in labels[1:]},
+        interventions=interventions,
         control=labels[0],
         feature_names=features,
+        offset=means[0],
     ).rescaled("paper")
+
+
+def without_zero_edges(model: LatentModel) -> LatentModel:
+    """Set weights to zero that are rounding noise, judged between latents of unit variance."""
+    sd = np.sqrt(np.diagonal(model.law().latent_covariance))
+    weights = np.where(np.abs(model.weights) * sd / sd[:, None] > EDGE_TOLERANCE, model.weights, 0.0)
+    return replace(model, weights=weights)
 
 
 def _check_reproduces(model: LatentModel, Theta: np.ndarray, labels: Sequence[Hashable]) -> None:

@@ -138,6 +138,20 @@ class Intervention:
             }
         )
 
+    def renamed(self, names: Mapping[str, str]) -> "Intervention":
+        """The same intervention with latents called by other names; names left out stay."""
+        return Intervention._of(
+            {
+                names.get(name, name): replace(
+                    change,
+                    weights=None
+                    if change.weights is None
+                    else {names.get(parent, parent): weight for parent, weight in change.weights.items()},
+                )
+                for name, change in self.changes.items()
+            }
+        )
+
     @classmethod
     def combine(cls, parts: Iterable["Intervention"]) -> "Intervention":
         """All of these at once."""

@@ -16,7 +16,7 @@ def plain(label: Any) -> Hashable:
         return label.item()
     if isinstance(label, tuple):
         return tuple(plain(part) for part in label)
-    return label  # type: ignore[no-any-return]
+    return label
 
 
 def canonical_order(labels: Iterable[Hashable]) -> list[Hashable]:
@@ -40,9 +40,9 @@ def factorize(contexts: Any, n_rows: int) -> tuple[np.ndarray, list[Hashable]]:
     ValueError
         If there is not one label per row, or labels are missing or unhashable.
     """
-    if isinstance(contexts, str | bytes) or not isinstance(contexts, Iterable):
+    if isinstance(contexts, str | bytes) or not hasattr(contexts, "__len__"):
         raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
-    labels = np.empty(len(list(contexts)) if not hasattr(contexts, "__len__") else len(contexts), dtype=object)
+    labels: Any = np.empty(len(contexts), dtype=object)
     labels[:] = [plain(label) for label in contexts]
     if len(labels) != n_rows:
         raise ValueError(f"X has {n_rows} rows but contexts has {len(labels)} labels: one per row is needed")
@@ -106,4 +106,4 @@ def from_json(value: Any) -> Hashable:
     """The inverse of :func:`to_json`."""
     if isinstance(value, dict):
         return tuple(from_json(part) for part in value["tuple"])
-    return value  # type: ignore[no-any-return]
+    return value

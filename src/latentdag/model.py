@@ -68,11 +68,11 @@ class LatentModel:
     unmixing: np.ndarray
     weights: np.ndarray
     noise_variance: np.ndarray
-    interventions: Mapping[Hashable, Intervention] = field(default_factory=dict)
+    interventions: Mapping[Any, Intervention] = field(default_factory=dict)
     latents: Sequence[str] = ()
     control: Hashable = "control"
     feature_names: Sequence[str] = ()
-    offset: np.ndarray | None = None
+    offset: np.ndarray = None  # type: ignore[assignment]  # zeros, once the number of features is known
 
     def __post_init__(self) -> None:
         H = np.atleast_2d(np.array(self.unmixing, dtype=float))
@@ -95,7 +95,8 @@ class LatentModel:
             raise ValueError(f"noise variances must be positive, got {Omega.tolist()}")
         if np.diagonal(A).any():
             raise ValueError("a latent cannot act on itself: the diagonal of the weights must be zero")
-        if d > p or np.linalg.matrix_rank(H / np.linalg.norm(H, axis=1, keepdims=True), tol=1e-13) < d:
+        norms = np.linalg.norm(H, axis=1, keepdims=True)
+        if d > p or not norms.all() or np.linalg.matrix_rank(H / norms, tol=1e-13) < d:
             raise ValueError(
                 f"the unmixing {H.shape} must have full row rank: no more latents than features, none twice"
             )
@@ -145,7 +146,7 @@ class LatentModel:
     @cached_property
     def graph(self) -> nx.DiGraph:
         """Latent graph: an edge from cause to effect for every nonzero weight."""
-        graph = nx.DiGraph()
+        graph: nx.DiGraph = nx.DiGraph()
         graph.add_nodes_from(self.latents)
         for i, j in np.argwhere(self.weights != 0):
             graph.add_edge(self.latents[j], self.latents[i], weight=float(self.weights[i, j]))
@@ -316,6 +317,17 @@ class LatentModel:
             latents=names,
         )
 
+    def renamed(self, names: Mapping[str, str]) -> "LatentModel":
+        """The same model with latents called by other names; names left out stay."""
+        unknown = [name for name in names if name not in self.latents]
+        if unknown:
+            raise ValueError(f"no latent {unknown[0]!r}; the model has {list(self.latents)}")
+        return replace(
+            self,
+            latents=tuple(names.get(name, name) for name in self.latents),
+            interventions={context: value.renamed(names) for context, value in self.interventions.items()},
+        )
+
     @classmethod
     def from_structural(
         cls,
@@ -336,7 +348,10 @@ class LatentModel:
         interventions: dict[Hashable, Intervention] = dict(other.pop("interventions", {}))
         for context, matrix in (B or {}).items():
             A, Omega = _equations(np.asarray(matrix, dtype=float), f"the structural matrix of context {context!r}")
-            changed = np.flatnonzero((np.asarray(matrix) != B_0).any(axis=1))
+            size = np.abs(B_0).max(axis=1, keepdims=True)
+            changed = np.flatnonzero((np.abs(np.asarray(matrix) - B_0) > 1e-12 * size).any(axis=1))
+            if not len(changed):
+                raise ValueError(f"context {context!r} changes no structural equation")
             interventions[context] = Intervention.combine(
                 [
                     Intervention(

@@ -289,6 +289,10 @@ def _merge(a: Moments, b: Moments) -> Moments:
 # ---- checking what users give -----------------------------------------------------------------------------------
 
 
+def is_sparse(X: Any) -> bool:
+    return bool(sparse.issparse(X))
+
+
 def _as_matrix(X: Any) -> Any:
     """A 2-d float array or csr matrix; complaints name the column."""
     if isinstance(X, pd.DataFrame):
@@ -298,7 +302,7 @@ def _as_matrix(X: Any) -> Any:
                 f"feature column {bad[0]!r} holds {X[bad[0]].dtype} values, not numbers: drop it or convert it"
             )
         X = X.to_numpy(dtype=float, na_value=np.nan)
-    if sparse.issparse(X):
+    if is_sparse(X):
         X = sparse.csr_matrix(X)
     else:
         try:
@@ -333,7 +337,7 @@ def _check_control(control: Any, present: Sequence[Hashable], counts: Any) -> Ha
         raise ValueError(
             f"control {control!r} is not among the contexts; the labels present are {lb.count_table(present, counts)}"
         )
-    return control  # type: ignore[no-any-return]
+    return control
 
 
 def _check_counts(counts: Any, present: Sequence[Hashable]) -> np.ndarray:
@@ -357,7 +361,7 @@ def _check_covariance(S: np.ndarray, mean: np.ndarray, label: Hashable, names: S
     scale = np.sqrt(np.abs(np.diagonal(S)))
     gap = np.abs(S - S.T)
     if (gap > 1e-8 * np.maximum(np.outer(scale, scale), 1e-300)).any():
-        i, j = np.unravel_index(np.argmax(gap), gap.shape)
+        i, j = divmod(int(np.argmax(gap)), len(S))
         raise ValueError(
             f"context {label!r}: the covariance is not symmetric: [{names[i]!r}, {names[j]!r}] is {S[i, j]:.6g} but "
             f"[{names[j]!r}, {names[i]!r}] is {S[j, i]:.6g}"
@@ -376,7 +380,7 @@ def _check_covariance(S: np.ndarray, mean: np.ndarray, label: Hashable, names: S
 
 def _mean_and_scatter(X: Any, rows: np.ndarray, label: Hashable, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Mean (p,) and scatter about it (p, p), accumulated in float64."""
-    if sparse.issparse(X):
+    if is_sparse(X):
         part = X[rows].astype(float)
         _check_finite(part, rows, label, names)
         mean = np.asarray(part.mean(axis=0)).ravel()
@@ -399,10 +403,10 @@ def _mean_and_scatter(X: Any, rows: np.ndarray, label: Hashable, names: Sequence
 
 
 def _check_finite(part: Any, rows: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
-    values = part.data if sparse.issparse(part) else part
+    values = part.data if is_sparse(part) else part
     if np.isfinite(values).all():
         return
-    dense = part.toarray() if sparse.issparse(part) else part
+    dense = part.toarray() if is_sparse(part) else part
     bad = np.argwhere(~np.isfinite(dense))
     i, j = bad[0]
     features = sorted({names[c] for c in bad[:, 1]})

@@ -133,7 +133,7 @@ def iterative_difference_projection(Delta: Array, tol: float = TOLERANCE) -> tup
         The partial order of the latents.
     """
     K, d = Delta.shape[:2]
-    Q, contexts, order = id_partial_order(Delta, tol)
+    Q, _, order = id_partial_order(Delta, tol)
     Q_inv = np.linalg.pinv(Q)
     factors = [np.eye(d)] + [upper_factor(np.eye(d) + Delta[k], context=k + 1) for k in range(K)]
     C = triangular_of_product(np.array([F @ Q_inv for F in factors]))
@@ -151,7 +151,7 @@ def iterative_difference_projection(Delta: Array, tol: float = TOLERANCE) -> tup
         targets[k - 1], R[i] = i, C[k, i]
     _check_one_context_per_latent(targets, d)
     U = R @ Q
-    B_0 = triangular_of_product(np.linalg.pinv(U))
+    B_0 = triangular_of_product(np.asarray(np.linalg.pinv(U), dtype=float))
     return U, B_0, np.argsort(targets) + 1, order
 
 
@@ -172,7 +172,7 @@ def _raise_no_rank_one(left: IntArray, ranks: IntArray, found: int) -> None:
         raise NotInModelError(
             int(left[ranks == 0][0]),
             f"its row span lies in that of the {found} contexts found before it, so its target is already taken: two "
-            "contexts hit the same latent (group them with latentdag.reduce) or several latents at once",
+            "contexts hit the same latent (group them with latentdag.reduce_contexts) or several latents at once",
         )
     listed = ", ".join(f"{k} (rank {r})" for k, r in zip(left.tolist(), ranks.tolist(), strict=True))
     raise NotInModelError(

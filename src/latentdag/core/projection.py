@@ -1,15 +1,17 @@
 """The paper's finite-sample method: Algorithms 4–6, one hyperparameter γ.
 
-At each step the context whose difference ``Θ_k − Θ_0``, projected off the rows found so far, is nearest to rank one comes
-next; its ancestors are the rows that cannot be left out without losing rank one at level γ; its own row of Q is the
-leading singular vector after projecting off those ancestors. As in the published code the projection acts on both sides,
-so every projected matrix is symmetric and its singular values are absolute eigenvalues.
+At each step the context whose difference ``Θ_k − Θ_0``, projected off the rows found so far, is nearest to rank one
+comes next; its ancestors are the rows that cannot be left out without losing rank one at level γ; its own row of Q is
+the leading singular vector after projecting off those ancestors. As in the published code the projection acts on both
+sides, so every projected matrix is symmetric and its singular values are absolute eigenvalues.
 
 Same decisions, less work than a literal transcription:
 
-* everything happens in the r-dimensional range of the data, and the projected matrices ``NᵀΔ_kN`` shrink by one row and
-  column per step (a Householder reflection, O(r²) per context);
-* the scores of all open contexts come from one batched call for symmetric eigenvalues;
+* everything happens in the r-dimensional range of the data, and projected matrices are ``NᵀΔ_kN`` with N a basis of the
+  complement of the rows found so far, which loses one column per step;
+* projecting further never increases the largest singular value, and the Frobenius norm can be downdated, so the score
+  of every open context has an upper bound that costs one matrix-vector product. Only contexts whose bound still beats
+  the best score are looked at again;
 * leaving row i out of the projection borders the chosen ``NᵀΔN`` by one row. Whether the bordered matrix still has
   spectral energy ≥ γ in its first singular value is a question about its inertia, answered by one Schur complement per
   row instead of one singular value decomposition per row;
@@ -30,6 +32,8 @@ from latentdag.core.linalg import (
     triangular_of_product,
     upper_factor,
 )
+
+_TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -84,56 +88,134 @@ def identify_partial_order(Delta: Array, gamma: float) -> tuple[Array, BoolArray
     K, r = Delta.shape[:2]
     Q = np.empty((0, r))
     order = np.zeros((0, 0), dtype=bool)
-    left = np.arange(K)
-    N, T = np.eye(r), Delta  # basis of the complement of Q, and NᵀΔN of the contexts left
+    span = FoundSpan(r)
+    scores = ScoreBounds(Delta)
     for _ in range(K):
-        w = np.linalg.eigvalsh(T)
-        energy = np.square(w)
-        total = np.maximum(energy.sum(axis=1), np.finfo(float).tiny)
-        pick = int(np.argmax(np.maximum(energy[:, 0], energy[:, -1]) / total))
-        k = left[pick]
-        q, A = identify_ancestors(Delta[k], T[pick], N, Q, gamma)
-        z = N.T @ q
-        if np.linalg.norm(z) < 1e-10:
+        k, w, V = scores.best(span.N)
+        q, A = identify_ancestors(Delta[k], w, V, span, Q, gamma)
+        if not span.add(q):
             raise ContextError(
-                int(k) + 1,
+                k + 1,
                 "the direction found for it lies in the span of the directions found before: its data cannot be told "
                 "from the other contexts' by this method (try a larger gamma or more samples)",
             )
         closure = A | order[A].any(axis=0)
         order = np.block([[np.zeros((1, 1), bool), closure[None]], [np.zeros((len(A), 1), bool), order]])
-        Q, left = np.vstack([q, Q]), np.delete(left, pick)
-        N, T = _shrink(N, np.delete(T, pick, axis=0), z)
+        Q = np.vstack([q, Q])
+        scores.remove(k, span)
     return Q, order
 
 
-def identify_ancestors(Delta_k: Array, T_k: Array, N: Array, Q: Array, gamma: float) -> tuple[Array, BoolArray]:
+def identify_ancestors(
+    Delta_k: Array, w: Array, V: Array, span: "FoundSpan", Q: Array, gamma: float
+) -> tuple[Array, BoolArray]:
     """Algorithm 5: the new row ``q_k`` and which of the rows found so far it needs.
 
-    ``T_k = NᵀΔ_kN`` with N a basis of the complement of the rows of ``Q``.
+    ``w, V`` are the eigenvalues and eigenvectors of ``NᵀΔ_kN``.
     """
-    t = len(Q)
-    if t == 0:
-        w, V = np.linalg.eigh(T_k)
-        return N @ V[:, np.argmax(np.abs(w))], np.zeros(0, dtype=bool)
+    if len(Q) == 0:
+        return V[:, np.argmax(np.abs(w))], np.zeros(0, dtype=bool)
     # The complement of {q_j : j ≠ i} is that of Q plus one direction: the dual vector of q_i, normalised.
-    dual = right_inverse(Q)
-    dual /= np.linalg.norm(dual, axis=0)
-    w, V = np.linalg.eigh(T_k)
+    dual = span.dual(Q)
     image = Delta_k @ dual
-    border = (N @ V).T @ image
+    border = V.T @ (span.N.T @ image)
     corner = np.einsum("ri,ri->i", dual, image)
     A = ~_rank_one_at_level(w, border, corner, gamma)
+    if A.all():
+        return span.N @ V[:, np.argmax(np.abs(w))], A
     N_A = complement(Q[A].T)
     w, V = np.linalg.eigh(N_A.T @ Delta_k @ N_A)
     return N_A @ V[:, np.argmax(np.abs(w))], A
 
 
+class FoundSpan:
+    """Orthonormal bases of the span of the rows found so far (``B``) and of its complement (``N``)."""
+
+    def __init__(self, r: int):
+        self.B = np.empty((r, 0))
+        self.N = np.eye(r)
+
+    def add(self, q: Array) -> bool:
+        """Take the part of q outside the span into B and out of N; False if there is none."""
+        z = self.N.T @ q
+        length = np.linalg.norm(z)
+        if length < 1e-10:
+            return False
+        v = z / length
+        new = self.N @ v
+        # the Householder reflection that sends v to the first axis leaves the complement in the other columns
+        v[0] += 1.0 if v[0] >= 0 else -1.0
+        v *= np.sqrt(2.0 / (v @ v))
+        self.N = self.N[:, 1:] - np.outer(self.N @ v, v[1:])
+        self.B = np.column_stack([self.B, new])
+        return True
+
+    def dual(self, Q: Array) -> Array:
+        """Unit vectors (r, t) of the span, the i-th orthogonal to every row of Q but the i-th."""
+        D = self.B @ np.linalg.inv(Q @ self.B)
+        return np.asarray(D / np.linalg.norm(D, axis=0))
+
+
+class ScoreBounds:
+    """Upper bounds on the scores ``ρ_k = σ_1²/Σσ²`` of the open contexts, refined only where they matter.
+
+    Projecting further never increases σ_1, and Σσ² can be downdated, so old bounds stay bounds. They are refined by
+    ``σ_1² ≤ (Σσ^16)^{1/8}``, three matrix squarings. Only the winner needs eigenvalues.
+    """
+
+    def __init__(self, Delta: Array):
+        self.Delta = Delta
+        self.open = np.ones(len(Delta), dtype=bool)
+        w = np.linalg.eigvalsh(Delta)
+        self.top = np.square(w[:, [0, -1]]).max(axis=1)  # at least σ_1² of the projected matrix
+        self.total = np.square(w).sum(axis=1)  # Σσ² of the projected matrix
+        self.start = self.total.copy()
+
+    def best(self, N: Array) -> tuple[int, Array, Array]:
+        """The context with the largest score, and the eigendecomposition of its ``NᵀΔN``."""
+        # downdating may have lost the last digits of Σσ²; a score is at most one in any case
+        bound = np.minimum(self.top, self.total) / np.maximum(self.total - 1e-12 * self.start, _TINY)
+        bound = np.where(self.open, np.minimum(bound, 2.0), -np.inf)
+        refined = np.zeros(len(bound), dtype=bool)
+        exact: dict[int, tuple[int, Array, Array]] = {}
+        while True:
+            k = int(np.argmax(bound))
+            if k in exact:
+                return exact[k]
+            if refined[k]:
+                w, V = np.linalg.eigh(N.T @ self.Delta[k] @ N)
+                bound[k] = np.square(w[[0, -1]]).max() / max(np.square(w).sum(), _TINY)
+                exact[k] = k, w, V
+            else:
+                some = np.argsort(-np.where(refined, -np.inf, bound), kind="stable")[:4]
+                some = some[self.open[some] & ~refined[some]]
+                self._refine(some, N)
+                refined[some] = True
+                bound[some] = self.top[some] / self.total[some] * (1 + 1e-9)
+
+    def _refine(self, some: IntArray, N: Array) -> None:
+        T = N.T @ (self.Delta[some] @ N)
+        self.total[some] = total = np.maximum(np.square(T).sum(axis=(1, 2)), _TINY)
+        T /= np.sqrt(total)[:, None, None]
+        for _ in range(3):
+            T = T @ T
+        self.top[some] = np.minimum(self.top[some], total * np.square(T).sum(axis=(1, 2)) ** (1 / 8))
+
+    def remove(self, k: int, span: FoundSpan) -> None:
+        """Close context k and take the newest direction of the span out of all the others."""
+        self.open[k] = False
+        b = span.B[:, -1]
+        image = self.Delta @ b
+        inside = image @ span.B[:, :-1]
+        outside = np.square(image).sum(axis=1) - np.square(inside).sum(axis=1)  # ‖[N b]ᵀ Δ b‖²
+        self.total -= 2 * outside - np.square(image @ b)
+
+
 def _rank_one_at_level(w: Array, border: Array, corner: Array, gamma: float) -> BoolArray:
     """Which bordered matrices ``[[diag(w), b_i], [b_iᵀ, c_i]]`` have ``σ_1² ≥ γ Σσ²``.
 
-    Equivalently, an eigenvalue beyond ±τ with ``τ² = γ ‖·‖²_F``. By Sylvester's law the number of eigenvalues above τ is
-    the number of ``w > τ`` plus one if the Schur complement ``c − τ − Σ b²/(w − τ)`` is positive; likewise below −τ.
+    Equivalently, an eigenvalue beyond ±τ with ``τ² = γ ‖·‖²_F``. By Sylvester's law the number of eigenvalues above τ
+    is the number of ``w > τ`` plus one if the Schur complement ``c − τ − Σ b²/(w − τ)`` is positive; likewise below −τ.
     """
     squares = np.square(border)
     tau = np.sqrt(gamma * (np.square(w).sum() + 2.0 * squares.sum(axis=0) + np.square(corner)))
@@ -143,16 +225,3 @@ def _rank_one_at_level(w: Array, border: Array, corner: Array, gamma: float) -> 
     above = (w[:, None] > tau).any(axis=0) | (schur_above >= 0)
     below = (w[:, None] < -tau).any(axis=0) | (schur_below <= 0)
     return np.asarray(above | below)
-
-
-def _shrink(N: Array, T: Array, z: Array) -> tuple[Array, Array]:
-    """Take direction ``N z`` out of the basis N and out of every ``NᵀΔN`` in T, by one Householder reflection."""
-    v = z / np.linalg.norm(z)
-    v[0] += 1.0 if v[0] >= 0 else -1.0
-    v *= np.sqrt(2.0 / (v @ v))
-    N = N - np.outer(N @ v, v)
-    Tv = T @ v
-    s = 0.5 * (Tv @ v)
-    y = Tv - s[:, None] * v
-    T = T - y[:, :, None] * v - v[:, None] * y[:, None, :]
-    return N[:, 1:], T[:, 1:, 1:]

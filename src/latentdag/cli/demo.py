@@ -1,0 +1,99 @@
+"""The demo: a simulated screen, recovered and compared with what made it."""
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from latentdag import metrics
+from latentdag.cli.files import write_fit, write_screen
+from latentdag.fitting import Fit, fit
+from latentdag.model import LatentModel
+from latentdag.moments import Moments
+from latentdag.simulate import random_model
+from latentdag.storage import write_atomically
+
+
+def run_demo(folder: Path, seed: int, samples: int) -> None:
+    """Simulate, fit, compare, print two tables and write the figure of both graphs."""
+    console, progress = Console(), Console(stderr=True)
+    with progress.status("simulating a screen …"):
+        truth = random_model(rng=seed)
+        paths = write_screen(folder, truth, samples, seed, "gaussian")
+    m = Moments.load(folder / "moments.npz")
+    with progress.status("recovering the hidden variables …"):
+        found = fit(m)
+    console.print(
+        f"[bold]A simulated screen[/bold]: {m.n_features} features measured on {m.counts.sum():,} cells, one control "
+        f"and {m.n_contexts} perturbations.\nBehind the features are {truth.n_latents} hidden causal variables that nobody "
+        "measured; each perturbation hits one of them.\n"
+    )
+    console.print(_latent_table(truth, found))
+    console.print(_score_table(truth, found))
+    paths += write_fit(folder, found)
+    paths.append(_write_figure(folder / "graphs.png", truth, found))
+    console.print(f"\nOpen [bold]{paths[-1]}[/bold] to see the true and the estimated latent graph.")
+    progress.print(f"Everything written to {folder}/: {', '.join(path.name for path in paths)}")
+
+
+def _latent_table(truth: LatentModel, found: Fit) -> Table:
+    """One line per hidden variable: how well it was recovered, and its true and estimated causes."""
+    table = Table(title="Hidden variables, causes first", title_justify="left")
+    for column in ("hit by", "correlation with truth", "true causes", "estimated causes"):
+        table.add_column(column)
+    pairs = metrics.paired_latents(truth, found)
+    back = {theirs: ours for ours, theirs in pairs.items()}
+    correlation = metrics.latent_correlations(truth, found)
+    for name in found.order:
+        ours = back[name]
+        table.add_row(
+            name,
+            f"{correlation[ours]:.4f}",
+            ", ".join(sorted(truth.graph.predecessors(ours))) or "none",
+            ", ".join(sorted(back[p] for p in found.graph.predecessors(name))) or "none",
+        )
+    return table
+
+
+def _score_table(truth: LatentModel, found: Fit) -> Table:
+    scores = metrics.compare(truth, found)
+    true_edges, edges = truth.graph.number_of_edges(), found.graph.number_of_edges()
+    table = Table(title="Against the truth", title_justify="left", show_header=False)
+    table.add_row("every cause placed before its effects", "yes" if scores["order correct"] else "no")
+    table.add_row("perturbations assigned to the right variable", f"{scores['targets correct']:.0%}")
+    table.add_row("map from features to variables, mean angle to truth", f"{scores['mean angle (°)']:.2f}°")
+    table.add_row("edges that differ from the true graph", f"{scores['SHD']:.0f} (true {true_edges}, found {edges})")
+    table.add_row("relative error of predicted covariances", f"{_covariance_error(truth, found):.2%}")
+    return table
+
+
+def _covariance_error(truth: LatentModel, found: Fit) -> float:
+    """Median over contexts of the relative Frobenius distance between true and fitted covariance."""
+    return float(
+        np.median(
+            [
+                np.linalg.norm(found.model.covariance(c) - truth.covariance(c)) / np.linalg.norm(truth.covariance(c))
+                for c in truth.contexts
+            ]
+        )
+    )
+
+
+def _write_figure(path: Path, truth: LatentModel, found: Fit) -> Path:
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from latentdag.pl import latent_graph
+
+    figure, axes = plt.subplots(1, 2, figsize=(11, 6))
+    latent_graph(truth, axes[0], title="True latent graph")
+    latent_graph(found, axes[1], like=truth, title=f"Estimated (method {found.method})")
+    figure.text(
+        0.5, 0.02, "Nodes are named after the perturbation that hits them; edge width is the effect in standard "
+        "deviations, blue positive, orange negative.", ha="center", fontsize=8, color="#555555",
+    )  # fmt: skip
+    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))
+    plt.close(figure)
+    return path

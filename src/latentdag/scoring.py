@@ -1,0 +1,30 @@
+"""How well a model explains moments: the Gaussian log-likelihood on the range of its features."""
+
+import numpy as np
+
+from latentdag.core.linalg import range_basis
+from latentdag.model import LatentModel
+from latentdag.moments import Moments
+
+
+def log_likelihood(model: LatentModel, m: Moments) -> float:
+    """Gaussian log-likelihood of the samples behind ``m``, with respect to volume on the model's feature space.
+
+    ``nan`` where the data have other dimensions than the model, which then gives them no density.
+    """
+    H = model.unmixing
+    U = range_basis(m.pooled_covariance())
+    outside = H - (H @ U) @ U.T
+    if U.shape[1] != model.n_latents or np.abs(outside).max() > 1e-6 * np.abs(H).max():
+        return float("nan")
+    total = 0.0
+    # volume on the feature space: X = G Z stretches latent volume by sqrt(det GᵀG)
+    stretch = np.linalg.slogdet(model.mixing.T @ model.mixing)[1]
+    for k, context in enumerate(m.contexts):
+        n, law = m.counts[k], model.law(context)
+        B = law.structural @ H
+        deviation = m.means[k] - law.mean
+        second = m.covariances[k] * (n - 1) / n + np.outer(deviation, deviation)
+        log_det = 2 * np.linalg.slogdet(law.structural)[1] - stretch
+        total += 0.5 * n * (log_det - np.einsum("ij,jk,ik->", B, second, B) - model.n_latents * np.log(2 * np.pi))
+    return float(total)
