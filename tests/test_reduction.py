@@ -94,6 +94,14 @@ def test_moments_are_taken_too():
     assert ld.observational_contexts(m) == ("control",)
 
 
+@pytest.mark.parametrize("example", ["star_tie", "deviation_cancellation"])
+def test_where_the_papers_rule_ties_or_errs(example):
+    tie = getattr(ld.counterexamples, example)()
+    assert tie.chosen != (tie.model.control,)
+    Theta = [tie.model.precision(c) for c in tie.model.contexts]
+    assert ld.observational_contexts(Theta, tie.model.contexts) == (tie.model.control,)
+
+
 def test_out_of_model_contexts_leave_nothing_admissible():
     two = ld.simulate.random_model(n_latents=4, n_features=4, density=1.0, n_targets=2, rng=1)
     assert ld.observational_contexts([two.precision(c) for c in two.contexts]) == ()

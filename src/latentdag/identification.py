@@ -76,6 +76,11 @@ def identify(
     LatentModel
         In the paper's scaling and order (sources last, so structural matrices are upper triangular).
 
+    Notes
+    -----
+    One *soft* context per latent gives the same moments as perfect contexts on other latents, so it cannot be refused;
+    what the two readings share is the ancestor relation (:func:`identify_partial_order`).
+
     Raises
     ------
     NotInModelError
@@ -236,6 +241,5 @@ def _check_reproduces(model: LatentModel, Theta: np.ndarray, labels: Sequence[Ha
             raise NotInModelError(
                 k,
                 f"no model with perfect single-node interventions gives its precision matrix (the nearest found is off "
-                f"by {gap / size:.2g} of its largest entry); if the interventions are soft, only the ancestor relation "
-                "is identified: see latentdag.identify_partial_order",
+                f"by {gap / size:.2g} of its largest entry)",
             )

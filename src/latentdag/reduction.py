@@ -2,8 +2,9 @@
 
 All are statements about exact moments; interventions are perfect. Two of the paper's rules need care:
 
-* *Same target iff* ``rank(Θ_k − Θ_l) = 1`` holds between contexts with an intervention. The observational context must
-  be left out: it too differs by rank one from every context that targets a source.
+* *Same target iff* ``rank(Θ_k − Θ_l) = 1`` holds between contexts with an intervention, for generic parameters. The
+  observational context must be left out: it too differs by rank one from every context that targets a source. Here
+  contexts must also share the noise row of their target, so that a cancellation does not group different targets.
 * *The observational context minimises the sum of ranks* ``r_k``. It ties when the graph is a star rooted at one source,
   and a legitimate cancellation can even make another context win. Instead, a context o is admissible iff a model
   with o as its control exists: each group of contexts with one target must have a noise row m, in the row span of
@@ -209,11 +210,25 @@ def _rank(D: np.ndarray, tol: float) -> int:
 
 
 def _groups(Delta: np.ndarray, members: Sequence[int], tol: float) -> list[list[int]]:
-    """Classes of contexts whose differences have rank one (or zero: the very same intervention)."""
+    """Classes of contexts with one target, given the control: differences of rank one *and* a noise row in common.
+
+    Rank one alone is not enough: the differences of two contexts with different targets can cancel.
+    """
     graph: nx.Graph = nx.Graph()
     graph.add_nodes_from(members)
-    graph.add_edges_from((k, j) for k in members for j in members if k < j and _rank(Delta[k] - Delta[j], tol) <= 1)
+    rows = {k: [m for _, m in pairs.candidates(Delta[k], tol)] for k in members}
+    graph.add_edges_from(
+        (k, j)
+        for k in members
+        for j in members
+        if k < j and _rank(Delta[k] - Delta[j], tol) <= 1 and any(_parallel(m, n) for m in rows[k] for n in rows[j])
+    )
     return sorted(sorted(group) for group in nx.connected_components(graph))
+
+
+def _parallel(m: np.ndarray, n: np.ndarray) -> bool:
+    """Whether two unit vectors agree up to sign."""
+    return bool(min(np.abs(m - n).max(), np.abs(m + n).max()) < 1e2 * TOLERANCE)
 
 
 def _read_with_control(Theta: np.ndarray, o: int, tol: float) -> tuple[list[int], list[list[int]]] | None:
@@ -241,10 +256,7 @@ def _noise_rows(
     kept = []
     for u, m in pairs.candidates(Delta[group[0]], tol):
         unit_elsewhere = all(abs(m @ Sigma[j] @ m - 1) < 1e2 * tol for j in outside)
-        shared = all(
-            any(min(np.abs(m - n).max(), np.abs(m + n).max()) < 1e2 * tol for _, n in pairs.candidates(Delta[k], tol))
-            for k in group[1:]
-        )
+        shared = all(any(_parallel(m, n) for _, n in pairs.candidates(Delta[k], tol)) for k in group[1:])
         if unit_elsewhere and shared:
             kept.append((u, m))
     return kept

@@ -59,7 +59,7 @@ def random_model(
     Examples
     --------
     >>> random_model(n_latents=3, n_features=4, rng=1)
-    LatentModel(3 latents, 4 features, 3 edges, 3 interventions)
+    LatentModel(3 latents, 4 features, 2 edges, 3 interventions)
     """
     rng = np.random.default_rng(rng)
     d, p = int(n_latents), int(n_features)

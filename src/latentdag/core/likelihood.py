@@ -1,0 +1,173 @@
+"""The profile likelihood of a latent DAG as a function of the unmixing alone, and its gradient (MATH.md 3.3).
+
+Every latent's equation is one *mechanism* in the contexts that leave it alone and another in each context that targets
+it. Given H, a mechanism's weights and noise variance are an ordinary regression of the latent on its parents in the
+pooled covariance S of its contexts, with residual variance ``σ² = h S hᵀ − …``. Profiling them out leaves
+
+    ℓ(H) = N/2 · log det(H S̄ Hᵀ) − Σ_mechanisms w/2 · log σ² + const,
+
+invariant to the scale of each row. A perfect intervention is a mechanism without parents, a soft one has the parents
+again with weights of its own; several contexts on one target, contexts with several targets and unequal counts need
+nothing more. With fewer latents than dimensions, ``S̄`` is the pooled covariance of all contexts, and the formula is
+exact if the remaining dimensions only depend on the latents, in the same way in every context.
+
+By the envelope theorem a mechanism with residual row ``a`` (so that ``a H X`` is its residual) contributes
+``− w/σ² · a (a H S)ᵀ`` to the gradient.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from latentdag.core.linalg import Array, IntArray
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One latent's equation in one set of contexts: ``w`` samples with covariance ``S`` (r, r).
+
+    ``context`` is 0 for the contexts that leave the latent alone, else the one context that targets it.
+    """
+
+    latent: int
+    context: int
+    parents: IntArray
+    w: float
+    S: Array
+
+
+@dataclass(frozen=True)
+class Design:
+    """What the data say and which latents each context hits, in whitened coordinates.
+
+    Attributes
+    ----------
+    n : (K+1,) weight of each context
+    S : (K+1, r, r) covariance of each context about its own mean
+    hits : per context the rows of the latents it targets, ``()`` for the control
+    soft : per context whether its interventions are soft
+    n_minus, S_minus : (d,), (d, r, r)
+        Total weight, and covariance about the common mean, of the contexts that leave each latent alone.
+    S_bar : (r, r) covariance of all contexts
+    """
+
+    n: Array
+    S: Array
+    hits: tuple[tuple[int, ...], ...]
+    soft: tuple[bool, ...]
+    n_minus: Array
+    S_minus: Array
+    S_bar: Array
+
+    @property
+    def d(self) -> int:
+        return len(self.n_minus)
+
+    @property
+    def N(self) -> float:
+        return float(self.n.sum())
+
+    def mechanisms(self, parents: Sequence[IntArray]) -> list[Mechanism]:
+        """All mechanisms of a DAG: first the one of each latent left alone, then those of its interventions."""
+        none = np.empty(0, dtype=np.intp)
+        alone = [Mechanism(i, 0, parents[i], float(self.n_minus[i]), self.S_minus[i]) for i in range(self.d)]
+        hit = [
+            Mechanism(i, k, parents[i] if self.soft[k] else none, float(self.n[k]), self.S[k])
+            for k, rows in enumerate(self.hits)
+            for i in rows
+        ]
+        return alone + hit
+
+
+def make_design(
+    n: Array, S: Array, means: Array | None, hits: Sequence[Sequence[int]], soft: Sequence[bool], d: int
+) -> Design:
+    """Pool covariances per latent.
+
+    Parameters
+    ----------
+    n : (K+1,)
+    S : (K+1, r, r) about each context's own mean
+    means : (K+1, r) or None
+        With means, the contexts that leave a latent alone share the mean of its noise, so that differences between
+        their means count; without, every context has a free mean.
+    hits, soft : per context
+    d : number of latents
+    """
+    n_minus, S_minus = np.empty(d), np.empty((d, *S.shape[1:]))
+    total, everything = _pool(n, S, means, np.ones(len(n), dtype=bool))
+    for i in range(d):
+        alone = np.array([i not in rows for rows in hits])
+        n_minus[i], S_minus[i] = _pool(n, S, means, alone)
+    return Design(
+        np.asarray(n, dtype=float), S, tuple(tuple(rows) for rows in hits), tuple(soft), n_minus, S_minus, everything
+    )
+
+
+def _pool(n: Array, S: Array, means: Array | None, chosen: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> tuple[float, Array]:
+    weight = n[chosen] / n[chosen].sum()
+    pooled = np.einsum("k,kij->ij", weight, S[chosen])
+    if means is not None:
+        away = means[chosen] - weight @ means[chosen]
+        pooled = pooled + (weight[:, None] * away).T @ away
+    return float(n[chosen].sum()), pooled
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """ℓ(H), its gradient (d, r), and each mechanism's row ``a/σ`` (one per mechanism, d)."""
+
+    value: float
+    gradient: Array
+    rows: Array
+
+
+def evaluate(design: Design, H: Array, mechanisms: Sequence[Mechanism]) -> Evaluation | None:
+    """Profile likelihood, gradient and structural rows at H; None where a residual variance is not positive."""
+    d, r = H.shape
+    HS = H @ design.S_bar
+    value, gradient = _log_det_term(design.N, H, HS)
+    rows = np.zeros((len(mechanisms), d))
+    for q, mechanism in enumerate(mechanisms):
+        i, parents, S = mechanism.latent, mechanism.parents, mechanism.S
+        residual_S = H[i] @ S
+        rows[q, i] = 1.0
+        if len(parents):
+            H_pa = H[parents]
+            H_pa_S = H_pa @ S
+            try:
+                factor = linalg.cho_factor(H_pa_S @ H_pa.T, check_finite=False)
+            except linalg.LinAlgError:
+                return None
+            b = linalg.cho_solve(factor, H_pa_S @ H[i], check_finite=False)
+            residual_S = residual_S - b @ H_pa_S
+            rows[q, parents] = -b
+        variance = residual_S @ H[i]
+        if not variance > 0:
+            return None
+        value -= 0.5 * mechanism.w * np.log(variance)
+        slope = mechanism.w / variance * residual_S
+        gradient[i] -= slope
+        if len(parents):
+            gradient[parents] += b[:, None] * slope
+        rows[q] /= np.sqrt(variance)
+    return Evaluation(float(value), gradient, rows) if np.isfinite(value) else None
+
+
+def _log_det_term(N: float, H: Array, HS: Array) -> tuple[float, Array]:
+    """``N/2 log det(H S̄ Hᵀ)`` and its gradient ``N (H S̄ Hᵀ)^{-1} H S̄``."""
+    R = HS @ H.T
+    sign, log_det = np.linalg.slogdet(R)
+    if sign <= 0:
+        return -np.inf, np.zeros_like(H)
+    return 0.5 * N * float(log_det), N * np.linalg.solve(R, HS)
+
+
+def node_cost(R: Array, i: int, parents: IntArray) -> float:
+    """``log σ²`` of latent i regressed on parents, from the latents' covariance R (d, d)."""
+    if not len(parents):
+        return float(np.log(R[i, i]))
+    b = np.linalg.solve(R[np.ix_(parents, parents)], R[parents, i])
+    return float(np.log(max(R[i, i] - b @ R[parents, i], np.finfo(float).tiny)))
