@@ -32,14 +32,10 @@ class Direction:
     beta_k: Array
 
     def dot(self, other: "Direction") -> float:
-        return float(
-            np.vdot(self.X, other.X) + np.vdot(self.beta, other.beta) + np.vdot(self.beta_k, other.beta_k)
-        )
+        return float(np.vdot(self.X, other.X) + np.vdot(self.beta, other.beta) + np.vdot(self.beta_k, other.beta_k))
 
     def plus(self, step: float, other: "Direction") -> "Direction":
-        return Direction(
-            self.X + step * other.X, self.beta + step * other.beta, self.beta_k + step * other.beta_k
-        )
+        return Direction(self.X + step * other.X, self.beta + step * other.beta, self.beta_k + step * other.beta_k)
 
     def times(self, other: "Direction") -> "Direction":
         return Direction(self.X * other.X, self.beta * other.beta, self.beta_k * other.beta_k)

@@ -106,7 +106,9 @@ def make_design(
     )
 
 
-def _pool(n: Array, S: Array, means: Array | None, chosen: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> tuple[float, Array]:
+def _pool(
+    n: Array, S: Array, means: Array | None, chosen: "np.ndarray[tuple[int], np.dtype[np.bool_]]"
+) -> tuple[float, Array]:
     weight = n[chosen] / n[chosen].sum()
     pooled = np.einsum("k,kij->ij", weight, S[chosen])
     if means is not None:

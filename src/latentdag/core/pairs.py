@@ -19,8 +19,8 @@ import numpy as np
 from latentdag.core.linalg import Array
 from latentdag.core.ranktest import eigenvalue_terms, rank_p_value
 
-#: Level of the test that calls a context a source (rank one) or not (rank two).
-SOURCE_LEVEL = 0.01
+#: Nats by which parents of a target must explain the contexts better than calling it a source.
+PARSIMONY = 3.0
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Pair:
     u, m : (r,)
         Intervened row and noise row of the target.
     rivals : sequence of (u, m)
-        All candidates, best first; more than one where the pair of covariances alone leaves a bit open.
-    misfit : sequence of float
-        How badly each candidate's noise keeps unit variance in the other contexts, in nats.
+        The other candidates, best first.
+    gaps : sequence of float
+        How many nats worse each rival explains all contexts, given the choices made for the others.
     source_p_value : float
         Of the test that the target is a source.
     """
@@ -42,7 +42,7 @@ class Pair:
     u: Array
     m: Array
     rivals: Sequence[tuple[Array, Array]]
-    misfit: Sequence[float]
+    gaps: Sequence[float]
     source_p_value: float
 
 
@@ -80,34 +80,107 @@ def _two_candidates(a: float, b: float, v_plus: Array, v_minus: Array) -> list[t
     return pairs
 
 
-def estimate_pair(S: Array, n: Array, k: int, others: Sequence[int]) -> Pair:
-    """(u, m) of context k from sample covariances in coordinates where the control has identity covariance.
+def estimate_pairs(S: Array, n: Array, contexts: Sequence[int], same: Sequence[Sequence[int]]) -> list[Pair]:
+    """(u, m) of every context with a single target, bits settled with all contexts at work.
 
     Parameters
     ----------
-    S : (K+1, r, r), ``S[0] = I``
+    S : (K+1, r, r), sample covariances in coordinates where the control has identity covariance
     n : (K+1,)
-    k : the context
-    others : contexts, the control among them, in which the target's noise must keep unit variance
+    contexts : those to estimate
+    same : for each of them, all contexts that hit the same target
+    """
+    options = [_options(S, n, k) for k in contexts]
+    owner = np.repeat(np.arange(len(contexts)), [len(o.rows) for o in options])
+    M = np.array([m for o in options for _, m in o.rows])
+    alone = np.concatenate([o.cost for o in options])
+    alone = alone + np.array([_variance_misfit(m, S, n, same[q]) for q, m in zip(owner, M, strict=True)])
+    clash = _correlation_misfit(M, S, n, owner, same)
+    chosen = _settle(alone, clash, owner)
+    pairs = []
+    for q, option in enumerate(options):
+        mine = np.flatnonzero(owner == q)
+        others = np.delete(chosen, q)
+        cost = alone[mine] + clash[np.ix_(mine, others)].sum(axis=1)
+        order = np.argsort(cost, kind="stable")
+        rows = [option.rows[c] for c in order]
+        pairs.append(Pair(*rows[0], rows[1:], (cost[order[1:]] - cost[order[0]]).tolist(), option.p_value))
+    return pairs
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Candidate rows of one context, and what each leaves unexplained in that context, in nats."""
+
+    rows: list[tuple[Array, Array]]
+    cost: Array
+    p_value: float
+
+
+def _options(S: Array, n: Array, k: int) -> _Options:
+    """A source, whose one eigenvalue says all, or the two candidates of the strongest eigenvalue at either end.
+
+    The eigenvalue that a source leaves unexplained is judged against the next one at its end, which is noise: the test
+    of all the others together would drown it when there are many.
     """
     l, V = np.linalg.eigh(S[k])
     l = np.maximum(l, np.finfo(float).tiny)
     terms = eigenvalue_terms(l, n[0], n[k])
-    strongest = np.argsort(-terms, kind="stable")
+    first = int(np.argmax(terms))
     p_value = rank_p_value(l, n[0], n[k], rank=1)[2]
-    up, down = [j for j in strongest if l[j] < 1], [j for j in strongest if l[j] >= 1]
-    if p_value > SOURCE_LEVEL or not up or not down:
-        v = V[:, strongest[0]]
-        found = [(v / np.sqrt(l[strongest[0]]), v)]
-    else:
-        found = _two_candidates(1 / l[up[0]] - 1, 1 - 1 / l[down[0]], V[:, up[0]], V[:, down[0]])
-    misfit = [_variance_misfit(m, S, n, others) for _, m in found]
-    order = np.argsort(misfit, kind="stable")
-    rivals = [found[q] for q in order]
-    return Pair(*rivals[0], rivals, [misfit[q] for q in order], p_value)
+    rows = [(V[:, first] / np.sqrt(l[first]), V[:, first])]
+    end = np.flatnonzero(l >= 1 if l[first] < 1 else l < 1)
+    if not len(end):
+        return _Options(rows, np.zeros(1), p_value)
+    end = end[np.argsort(-terms[end], kind="stable")]
+    second, noise = end[0], terms[end[1]] if len(end) > 1 else 0.0
+    up, down = (first, second) if l[first] < 1 else (second, first)
+    rows += _two_candidates(1 / l[up] - 1, 1 - 1 / l[down], V[:, up], V[:, down])
+    return _Options(rows, np.array([max(0.5 * (terms[second] - noise), 0.0), PARSIMONY, PARSIMONY]), p_value)
 
 
-def _variance_misfit(m: Array, S: Array, n: Array, others: Sequence[int]) -> float:
-    """Twice the nats lost, over the given contexts, by calling the variance of ``m X`` one in each of them."""
-    v = np.array([m @ S[j] @ m for j in others])
-    return float(np.sum(n[list(others)] * (v - 1 - np.log(v))))
+def _variance_misfit(m: Array, S: Array, n: Array, without: Sequence[int]) -> float:
+    """Nats lost by calling the variance of ``m X`` one in every context that leaves the target alone."""
+    others = np.setdiff1d(np.arange(len(S)), without)
+    v = np.einsum("i,kij,j->k", m, S[others], m)
+    return float(0.5 * np.sum(n[others] * (v - 1 - np.log(v))))
+
+
+def _correlation_misfit(M: Array, S: Array, n: Array, owner: Array, same: Sequence[Sequence[int]]) -> Array:
+    """Nats lost, per pair of candidates, by calling two noises uncorrelated in the contexts that target neither."""
+    total = np.zeros((len(M), len(M)))
+    hit = np.zeros((len(S), len(M)), dtype=bool)
+    for c, q in enumerate(owner):
+        hit[list(same[q]), c] = True
+    for k in range(len(S)):
+        free = ~hit[k]
+        total += 0.5 * n[k] * np.square(M @ S[k] @ M.T) * np.outer(free, free)
+    return total
+
+
+def _settle(alone: Array, clash: Array, owner: Array, restarts: int = 40) -> Array:
+    """One candidate per context with the least total misfit: coordinate descent from many starts."""
+    members = [np.flatnonzero(owner == q) for q in range(int(owner.max()) + 1)]
+    rng = np.random.default_rng(0)
+    starts = [np.array([mine[np.argmin(alone[mine])] for mine in members])]
+    starts += [np.array([rng.choice(mine) for mine in members]) for _ in range(restarts)]
+    ends = [_descend(alone, clash, members, start) for start in starts]
+    return min(ends, key=lambda chosen: alone[chosen].sum() + 0.5 * _off_diagonal(clash, chosen))
+
+
+def _off_diagonal(clash: Array, chosen: Array) -> float:
+    block = clash[np.ix_(chosen, chosen)]
+    return float(block.sum() - np.trace(block))
+
+
+def _descend(alone: Array, clash: Array, members: Sequence[Array], start: Array) -> Array:
+    chosen = start.copy()
+    for _ in range(50):
+        before = chosen.copy()
+        for q, mine in enumerate(members):
+            if len(mine) > 1:
+                cost = alone[mine] + clash[np.ix_(mine, np.delete(chosen, q))].sum(axis=1)
+                chosen[q] = mine[np.argmin(cost)]
+        if np.array_equal(before, chosen):
+            break
+    return chosen
