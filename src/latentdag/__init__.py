@@ -13,7 +13,7 @@ _HOME = {
     "partial_order_rq": "identification",
     "identify": "identification",
     "identify_partial_order": "identification",
-    "Fit": "fitting",
+    "Fit": "result",
     "fit": "fitting",
     "latent_dimension": "reduction",
     "same_target_groups": "reduction",
@@ -27,13 +27,14 @@ __all__ = [*_HOME, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
     from latentdag import counterexamples, errors, metrics, pl, posets, simulate
-    from latentdag.fitting import Fit, fit
+    from latentdag.fitting import fit
     from latentdag.identification import identify, identify_partial_order, partial_order_rq
     from latentdag.interventions import Intervention
     from latentdag.matching import match_to_order
     from latentdag.model import LatentModel
     from latentdag.moments import Moments
     from latentdag.reduction import latent_dimension, observational_contexts, reduce_contexts, same_target_groups
+    from latentdag.result import Fit
 
 
 def __getattr__(name: str) -> Any:

@@ -119,12 +119,12 @@ class Intervention:
     def only(self, target: str) -> "Intervention":
         """What it does to one of its targets, or to its single target by another name."""
         if target in self.changes:
-            return Intervention._of({target: self.changes[target]})
-        return Intervention._of({target: self.changes[self.target]})
+            return Intervention.of_changes({target: self.changes[target]})
+        return Intervention.of_changes({target: self.changes[self.target]})
 
     def rescaled(self, scale: Mapping[str, float]) -> "Intervention":
         """The same intervention with every latent measured in units of ``scale``."""
-        return Intervention._of(
+        return Intervention.of_changes(
             {
                 name: replace(
                     change,
@@ -140,7 +140,7 @@ class Intervention:
 
     def renamed(self, names: Mapping[str, str]) -> "Intervention":
         """The same intervention with latents called by other names; names left out stay."""
-        return Intervention._of(
+        return Intervention.of_changes(
             {
                 names.get(name, name): replace(
                     change,
@@ -158,10 +158,11 @@ class Intervention:
         changes: dict[str, Change] = {}
         for part in parts:
             changes |= part.changes
-        return cls._of(changes)
+        return cls.of_changes(changes)
 
     @classmethod
-    def _of(cls, changes: dict[str, Change]) -> "Intervention":
+    def of_changes(cls, changes: dict[str, Change]) -> "Intervention":
+        """From what happens to each target."""
         made = cls.__new__(cls)
         made.changes = changes
         return made
@@ -174,7 +175,7 @@ class Intervention:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Mapping[str, Any]]) -> "Intervention":
-        return cls._of({name: Change(**change) for name, change in value.items()})
+        return cls.of_changes({name: Change(**change) for name, change in value.items()})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Intervention) and self.changes == other.changes

@@ -17,10 +17,10 @@ import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
 from latentdag.core.linalg import max_entry_scale
-from latentdag.fitting import Fit
 from latentdag.matching import Matching, match_to_order
 from latentdag.model import LatentModel
 from latentdag.posets import closure_graph, is_linear_extension, linear_extension, order_matrix
+from latentdag.result import Fit
 
 Estimate = LatentModel | Fit
 

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag import labels as lb
-from latentdag.core.linalg import max_entry_scale, right_inverse
+from latentdag.core.linalg import max_entry_scale, pseudo_inverse, right_inverse
 from latentdag.interventions import Intervention, check_intervention
 from latentdag.moments import Moments
 from latentdag.noise import standard_noise
@@ -47,6 +47,11 @@ class LatentModel:
     feature_names : optional
     offset : (p,), optional
         The mean of the features in the control.
+    loadings : (p, d), optional
+        G, where it is not ``H†``: any matrix with ``H G = I``.
+    residual : (p, p), optional
+        Covariance of what the latents leave of the features, uncorrelated with them and the same in every context;
+        there is none in the paper's model.
 
     Examples
     --------
@@ -73,6 +78,8 @@ class LatentModel:
     control: Hashable = "control"
     feature_names: Sequence[str] = ()
     offset: np.ndarray = None  # type: ignore[assignment]  # zeros, once the number of features is known
+    loadings: np.ndarray | None = None
+    residual: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         H = np.atleast_2d(np.array(self.unmixing, dtype=float))
@@ -91,6 +98,12 @@ class LatentModel:
                 raise ValueError(f"{name} holds values that are not finite")
             value.flags.writeable = False
             object.__setattr__(self, name, value)
+        for name, shape in (("loadings", (p, d)), ("residual", (p, p))):
+            if getattr(self, name) is not None:
+                value = np.array(getattr(self, name), dtype=float)
+                if value.shape != shape or not np.isfinite(value).all():
+                    raise ValueError(f"{name} must be finite and have shape {shape}, got {value.shape}")
+                object.__setattr__(self, name, value)
         if not (Omega > 0).all():
             raise ValueError(f"noise variances must be positive, got {Omega.tolist()}")
         if np.diagonal(A).any():
@@ -140,8 +153,8 @@ class LatentModel:
 
     @cached_property
     def mixing(self) -> np.ndarray:
-        """G = H†, (p, d)."""
-        return right_inverse(self.unmixing)
+        """G, (p, d): the loadings if given, else H†."""
+        return right_inverse(self.unmixing) if self.loadings is None else self.loadings
 
     @cached_property
     def graph(self) -> nx.DiGraph:
@@ -300,6 +313,7 @@ class LatentModel:
             unmixing=H,
             weights=self.weights * scale / scale[:, None],
             noise_variance=self.noise_variance / scale**2,
+            loadings=None if self.loadings is None else self.loadings * scale,
             interventions={context: value.rescaled(by_name) for context, value in self.interventions.items()},
         )
 
@@ -314,6 +328,7 @@ class LatentModel:
             unmixing=self.unmixing[rows],
             weights=self.weights[np.ix_(rows, rows)],
             noise_variance=self.noise_variance[rows],
+            loadings=None if self.loadings is None else self.loadings[:, rows],
             latents=names,
         )
 
@@ -384,6 +399,7 @@ class LatentModel:
             "noise_variance": self.noise_variance,
             "offset": self.offset,
         }
+        arrays |= {name: getattr(self, name) for name in ("loadings", "residual") if getattr(self, name) is not None}
         meta = {
             "latents": list(self.latents),
             "control": lb.to_json(self.control),
@@ -405,6 +421,8 @@ class LatentModel:
                 control=lb.from_json(meta["control"]),
                 feature_names=tuple(meta["feature_names"]),
                 offset=arrays["offset"],
+                loadings=arrays.get("loadings"),
+                residual=arrays.get("residual"),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"damaged model file: {type(error).__name__}: {error}") from None
@@ -485,15 +503,16 @@ class Law:
     @property
     def covariance(self) -> np.ndarray:
         """Σ_k, (p, p)."""
-        return self.factor @ self.factor.T
+        mixed = self.factor @ self.factor.T
+        return mixed if self.model.residual is None else mixed + self.model.residual
 
     @property
     def precision(self) -> np.ndarray:
         """Θ_k = Σ_k†, (p, p)."""
-        if (self.noise_variance > 0).all():
+        if (self.noise_variance > 0).all() and self.model.residual is None:
             F = self.structural @ self.model.unmixing
             return F.T @ F
-        return np.linalg.pinv(self.covariance, rcond=1e-12, hermitian=True)
+        return pseudo_inverse(self.covariance)
 
     @property
     def mean(self) -> np.ndarray:
@@ -502,8 +521,12 @@ class Law:
 
     def sample(self, n: int, rng: Any = None, noise: str = "gaussian") -> np.ndarray:
         """Draw n feature vectors (n, p)."""
-        epsilon = standard_noise(noise, (n, self.model.n_latents), np.random.default_rng(rng))
-        return self.mean + epsilon @ self.factor.T
+        rng = np.random.default_rng(rng)
+        X = self.mean + standard_noise(noise, (n, self.model.n_latents), rng) @ self.factor.T
+        if self.model.residual is not None:
+            w, V = np.linalg.eigh(self.model.residual)
+            X += standard_noise("gaussian", (n, len(w)), rng) @ (V * np.sqrt(np.maximum(w, 0.0))).T
+        return X
 
 
 def _equations(B: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:

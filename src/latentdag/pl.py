@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 
-from latentdag.fitting import Fit
 from latentdag.model import LatentModel
+from latentdag.result import Fit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

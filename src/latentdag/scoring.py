@@ -15,6 +15,8 @@ def log_likelihood(model: LatentModel, m: Moments) -> float:
     H = model.unmixing
     U = range_basis(m.pooled_covariance())
     outside = H - (H @ U) @ U.T
+    if "do" in {change.kind for value in model.interventions.values() for change in value.changes.values()}:
+        return float("nan")
     if U.shape[1] != model.n_latents or np.abs(outside).max() > 1e-6 * np.abs(H).max():
         return float("nan")
     total = 0.0

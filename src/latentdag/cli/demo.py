@@ -9,9 +9,10 @@ from rich.table import Table
 
 from latentdag import metrics
 from latentdag.cli.files import write_fit, write_screen
-from latentdag.fitting import Fit, fit
+from latentdag.fitting import fit
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
+from latentdag.result import Fit
 from latentdag.simulate import random_model
 from latentdag.storage import write_atomically
 

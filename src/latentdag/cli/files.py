@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from latentdag.fitting import Fit
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
+from latentdag.result import Fit
 from latentdag.simulate import sample
 from latentdag.storage import write_atomically
 

@@ -1,0 +1,1 @@
+"""The methods behind :func:`latentdag.fit`, one per file."""

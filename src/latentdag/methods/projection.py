@@ -1,0 +1,58 @@
+"""The paper's finite-sample method: Algorithms 4–6."""
+
+import numpy as np
+
+from latentdag import labels as lb
+from latentdag.core import projection
+from latentdag.core.linalg import RANK_TOLERANCE, inverse, range_basis, symmetrize
+from latentdag.identification import model_of_rows, order_graph
+from latentdag.moments import Moments
+from latentdag.result import Fit, named_graph
+from latentdag.scoring import log_likelihood
+
+
+def fit_projection(m: Moments, gamma: float = 0.99) -> Fit:
+    """Algorithms 4–6 on the sample precision matrices, in the range of the data.
+
+    Parameters
+    ----------
+    m : Moments
+        Every context with a latent of its own.
+    gamma : float
+        Fraction of spectral energy in the first singular value above which a matrix counts as rank one.
+    """
+    if not 0 <= gamma <= 1:
+        raise ValueError(f"gamma is a fraction of spectral energy between 0 and 1, got {gamma}")
+    U = range_basis(m.pooled_covariance())
+    _check_counts(m, U.shape[1])
+    with lb.naming_contexts(m.contexts):
+        Theta = np.array([inverse(symmetrize(U.T @ S @ U), k) for k, S in enumerate(m.covariances)])
+        found = projection.iterative_difference_projection(Theta, gamma)
+    model = model_of_rows(found.U @ U.T, found.B_0, found.contexts, m.contexts, m.feature_names, m.means)
+    closure = order_graph(model.latents, found.order)
+    return Fit(
+        model,
+        "projection",
+        tuple(reversed(model.latents)),
+        closure,
+        named_graph(model, closure.edges),
+        log_likelihood(model, m),
+        int(m.counts.sum()),
+        options={"gamma": gamma},
+    )
+
+
+def _check_counts(m: Moments, rank: int) -> None:
+    """Every context needs its own invertible covariance, and every context its own latent."""
+    for label, n in zip(m.contexts, m.counts, strict=True):
+        if n <= rank:
+            raise ValueError(
+                f"context {label!r} has {n} samples for {rank} feature dimensions: its covariance has no inverse. Use "
+                f"more samples, fewer features (fewer than {n - 1}), or drop the context"
+            )
+    if m.n_contexts > rank:
+        raise ValueError(
+            f"{m.n_contexts} contexts with an intervention, but the data have only {rank} dimensions (eigenvalues of "
+            f"the correlation matrix above {RANK_TOLERANCE:g} of the largest): at most {rank} distinct latents fit. "
+            "Contexts that hit the same latent must be grouped: see latentdag.same_target_groups"
+        )

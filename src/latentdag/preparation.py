@@ -1,0 +1,170 @@
+"""From moments to the arrays of the core: range, shrinkage, whitening, and which context hits which latent."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from latentdag import labels as lb
+from latentdag.core.errors import ContextError
+from latentdag.core.likelihood import Design, make_design
+from latentdag.core.linalg import range_basis, symmetrize, upper_factor
+from latentdag.interventions import KINDS
+from latentdag.moments import Moments
+from latentdag.naming import latent_names
+
+#: What a do-intervention leaves of the pooled variance, so that its covariance has an inverse.
+DO_FLOOR = 1e-8
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Moments in coordinates where the control has identity covariance.
+
+    Attributes
+    ----------
+    W : (r, p)
+        Whitened coordinates are ``W (x − mean of the control)``.
+    log_volume : float
+        log |det| of the map from the range of the data to whitened coordinates.
+    means : (K+1, r)
+    about_control : (K+1, r, r)
+        Second moments about the control's mean (about each own mean if means are not used).
+    latents : names, in the order of the design's rows
+    kinds : mapping of context to kind of intervention
+    shrinkage : (K+1,)
+        How far each covariance was moved towards the pooled one, between 0 and 1.
+    design : Design
+    """
+
+    W: np.ndarray
+    log_volume: float
+    means: np.ndarray
+    about_control: np.ndarray
+    latents: list[str]
+    kinds: dict[Hashable, str]
+    shrinkage: np.ndarray
+    design: Design
+
+
+def prepare(
+    m: Moments,
+    targets: Mapping[Hashable, Any] | None = None,
+    intervention: str | Mapping[Hashable, str] = "perfect",
+    means: bool = True,
+    shrinkage: bool = True,
+) -> Prepared:
+    """Whiten moments and lay out the design."""
+    hits, latents = _hits(m, targets)
+    kinds = _kinds(m, intervention)
+    n = m.counts.astype(float) if means else np.maximum(m.counts - 1.0, 1.0)
+    S = m.covariances * ((m.counts - 1.0) / m.counts)[:, None, None] if means else m.covariances
+    U = range_basis(m.pooled_covariance())
+    r, d = U.shape[1], len(latents)
+    if d > r:
+        raise ValueError(
+            f"{d} latents are targeted, but the data have only {r} dimensions. Contexts that hit the same latent must "
+            "say so: targets={context: latent name, …} (see latentdag.same_target_groups)"
+        )
+    S = np.array([symmetrize(U.T @ s @ U) for s in S])
+    pooled = np.einsum("k,kij->ij", n / n.sum(), S)
+    weight = np.array([_shrink_by(s, pooled, c) for s, c in zip(S, m.counts, strict=True)]) if shrinkage else 0 * n
+    weight = np.where([kinds.get(c) == "do" for c in m.contexts], np.maximum(weight, DO_FLOOR), weight)
+    S = (1 - weight)[:, None, None] * S + weight[:, None, None] * pooled
+    with lb.naming_contexts(m.contexts):
+        for k, s in enumerate(S):
+            _check_definite(s, pooled, k, int(m.counts[k]))
+        F = upper_factor(S[0], context=0)
+    W = np.linalg.solve(F.T, U.T)
+    F_inv = np.linalg.solve(F, np.eye(r))
+    S = symmetrize(F_inv.T @ S @ F_inv)
+    mu = (m.means - m.means[0]) @ W.T
+    soft = [kinds.get(c) == "soft" for c in m.contexts]
+    design = make_design(n, S, mu if means else None, hits, soft, d)
+    about = S + mu[:, :, None] * mu[:, None, :] if means else S
+    return Prepared(W, -float(np.log(np.diagonal(F)).sum()), mu, about, latents, kinds, weight, design)
+
+
+def _hits(m: Moments, targets: Mapping[Hashable, Any] | None) -> tuple[list[tuple[int, ...]], list[str]]:
+    """Rows that each context targets, and the latents' names."""
+    contexts = m.contexts[1:]
+    if targets is None:
+        return [(), *((i,) for i in range(len(contexts)))], latent_names(
+            len(contexts), {c: [i] for i, c in enumerate(contexts)}
+        )
+    missing = [c for c in contexts if c not in targets]
+    unknown = [c for c in targets if c not in contexts]
+    if missing or unknown:
+        raise ValueError(
+            "targets must name every context but the control, and no other: "
+            + (f"missing {missing[:5]}" if missing else f"unknown {unknown[:5]}")
+        )
+    named = {c: (t,) if isinstance(t, str) else tuple(t) for c, t in targets.items()}
+    latents = sorted({name for names in named.values() for name in names})
+    if any(not names or len(set(names)) < len(names) for names in named.values()):
+        raise ValueError("every context must target one or more distinct latents")
+    return [(), *(tuple(latents.index(name) for name in named[c]) for c in contexts)], latents
+
+
+def _kinds(m: Moments, intervention: str | Mapping[Hashable, str]) -> dict[Hashable, str]:
+    kinds = {
+        c: intervention if isinstance(intervention, str) else intervention.get(c, "perfect") for c in m.contexts[1:]
+    }
+    for context, kind in kinds.items():
+        if kind not in KINDS:
+            raise ValueError(
+                f"context {context!r}: the kind of intervention is one of {', '.join(KINDS)}, got {kind!r}"
+            )
+    return kinds
+
+
+def _shrink_by(S: np.ndarray, pooled: np.ndarray, count: int) -> float:
+    """Weight of the pooled covariance: oracle-approximating shrinkage, fading out once counts exceed dimensions.
+
+    In coordinates where the pooled covariance is the identity, the OAS formula gives the weight that minimises the
+    expected squared error of a Gaussian sample covariance of any true one. It never quite forgets to shrink, and a bias
+    of order 1/n would show in an efficient estimator; hence the further factor r/n, which makes it of order 1/n².
+    """
+    r = len(S)
+    try:
+        F = upper_factor(pooled, 0)
+    except ContextError:
+        return 0.0
+    T = np.linalg.solve(F.T, np.linalg.solve(F.T, S).T)
+    tr, tr2 = np.trace(T), float(np.sum(T * T))
+    spread = (count + 1 - 2 / r) * (tr2 - tr**2 / r)
+    oas = 1.0 if spread <= 0 else min(1.0, ((1 - 2 / r) * tr2 + tr**2) / spread)
+    return float(oas * min(1.0, r / max(count - 1, 1)))
+
+
+def _check_definite(S: np.ndarray, pooled: np.ndarray, k: int, count: int) -> None:
+    w = np.linalg.eigvalsh(
+        np.linalg.solve(pooled, S) if len(S) == 1 else S / np.sqrt(np.outer(np.diag(pooled), np.diag(pooled)))
+    )
+    if w[0] <= 1e-15 * max(w[-1], 1e-300):
+        raise ContextError(
+            k,
+            f"its covariance of {count} samples is singular in {len(S)} dimensions; turn shrinkage on, say that it is a "
+            "do-intervention (intervention='do'), or use fewer features",
+        )
+
+
+def single_target_contexts(design: Design) -> list[int]:
+    """For each latent the most informative context that targets it alone, or −1."""
+    best = []
+    for i in range(design.d):
+        alone = [k for k, rows in enumerate(design.hits) if rows == (i,)]
+        best.append(max(alone, key=lambda k: design.n[k], default=-1))
+    return best
+
+
+def permitted(latents: Sequence[str], edges: Any, default: bool) -> np.ndarray:
+    """A boolean matrix [child, parent] from (parent, child) pairs of names."""
+    matrix = np.full((len(latents), len(latents)), default)
+    for source, target in edges or ():
+        for name in (source, target):
+            if name not in latents:
+                raise ValueError(f"edge {source!r} → {target!r} names no latent; they are {list(latents)}")
+        matrix[latents.index(target), latents.index(source)] = not default
+    return matrix

@@ -1,0 +1,173 @@
+"""What every method returns."""
+
+import os
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+
+from latentdag.model import LatentModel
+from latentdag.storage import load_arrays, save_arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted latent model, with its order, graph and how it was found.
+
+    Attributes
+    ----------
+    model : LatentModel
+        Rows in the paper's order (sources last) and scaling.
+    method : str
+    options : mapping
+        The options of the method, defaults included.
+    order : tuple of latent names
+        Sources first.
+    closure : DiGraph
+        Which latent is an ancestor of which.
+    graph : DiGraph
+        Edges from cause to effect with attribute "weight".
+    loglik, bic : float
+        Gaussian log-likelihood and Bayesian information criterion; ``nan`` where the model has fewer dimensions than
+        the data, so that it has no density there.
+    converged : bool
+    details : mapping
+        How the search went, by name: what is there depends on the method.
+    """
+
+    model: LatentModel
+    method: str
+    order: tuple[str, ...]
+    closure: nx.DiGraph
+    graph: nx.DiGraph
+    loglik: float
+    n_samples: int
+    converged: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def latents(self) -> tuple[str, ...]:
+        return tuple(self.model.latents)
+
+    @property
+    def targets(self) -> dict[Hashable, Any]:
+        """Latent name of each context; a tuple of names where there are several."""
+        return self.model.targets
+
+    @property
+    def n_parameters(self) -> int:
+        """Free parameters of the second moments: the latent space is d-dimensional, rows are free up to scale."""
+        return self.model.n_latents**2 + self.graph.number_of_edges() + len(self.model.interventions)
+
+    @property
+    def bic(self) -> float:
+        return float(-2 * self.loglik + np.log(self.n_samples) * self.n_parameters)
+
+    def edges(self) -> pd.DataFrame:
+        """One row per edge of the graph: source, target, weight, and the weight between latents of unit variance."""
+        sd = dict(zip(self.latents, np.sqrt(np.diagonal(self.model.law().latent_covariance)), strict=True))
+        rows = [
+            (source, target, weight, weight * sd[source] / sd[target])
+            for source, target, weight in self.graph.edges(data="weight")
+        ]
+        table = pd.DataFrame(rows, columns=["source", "target", "weight", "standardized_weight"])
+        position = {name: i for i, name in enumerate(self.order)}
+        return table.sort_values(["source", "target"], key=lambda column: column.map(position), ignore_index=True)
+
+    def summary(self, n_features: int = 3) -> str:
+        """A table for people: each latent, sources first, with its contexts, parents and strongest features."""
+        model, scaled = self.model, self.model.rescaled("unit-variance")
+        rows = []
+        for name in self.order:
+            i = model.latents.index(name)
+            parents = sorted(self.graph.predecessors(name), key=lambda p: -abs(weight_of(scaled, name, p)))
+            # loadings: covariance of each feature with the latent, in units of the latent's deviation
+            loading = scaled.covariance() @ scaled.unmixing[i]
+            top = np.argsort(-np.abs(loading), kind="stable")[:n_features]
+            rows.append(
+                {
+                    "latent": name,
+                    "contexts": ", ".join(str(c) for c, v in model.interventions.items() if name in v.targets),
+                    "parents (effect in s.d.)": ", ".join(f"{p} ({weight_of(scaled, name, p):+.2f})" for p in parents),
+                    "strongest features": ", ".join(f"{model.feature_names[j]} ({loading[j]:+.2g})" for j in top),
+                }
+            )
+        options = ", ".join(f"{key}={value}" for key, value in self.options.items())
+        head = (
+            f"latentdag fit, method {self.method}{f' ({options})' if options else ''}\n"
+            f"{model.n_latents} latents, {model.n_features} features, {len(model.contexts)} contexts, "
+            f"{self.n_samples} samples, {self.graph.number_of_edges()} edges\n"
+        )
+        if np.isfinite(self.loglik):
+            head += f"log-likelihood {self.loglik:.2f}, BIC {self.bic:.2f}\n"
+        return head + pd.DataFrame(rows).to_string(index=False, justify="left")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.npz`` file of plain arrays, atomically."""
+        arrays, meta = self.model.to_parts()
+        save_arrays(
+            path,
+            "Fit",
+            arrays,
+            {
+                "model": meta,
+                "method": self.method,
+                "options": dict(self.options),
+                "order": list(self.order),
+                "closure": [list(edge) for edge in self.closure.edges],
+                "graph": [[u, v, w] for u, v, w in self.graph.edges(data="weight")],
+                "loglik": self.loglik,
+                "n_samples": self.n_samples,
+                "converged": self.converged,
+                "details": dict(self.details),
+            },
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Fit":
+        """Read what :meth:`save` wrote."""
+        arrays, meta = load_arrays(path, "Fit")
+        try:
+            closure: nx.DiGraph = nx.DiGraph()
+            graph: nx.DiGraph = nx.DiGraph()
+            for made in (closure, graph):
+                made.add_nodes_from(meta["order"])
+            closure.add_edges_from(meta["closure"])
+            graph.add_weighted_edges_from(meta["graph"])
+            return cls(
+                LatentModel.from_parts(arrays, meta["model"]),
+                meta["method"],
+                tuple(meta["order"]),
+                closure,
+                graph,
+                float(meta["loglik"]),
+                int(meta["n_samples"]),
+                bool(meta["converged"]),
+                meta["options"],
+                meta["details"],
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path} is a damaged Fit file ({type(error).__name__}: {error})") from None
+
+    def __repr__(self) -> str:
+        return f"Fit({self.method}: {' → '.join(self.order)}, {self.graph.number_of_edges()} edges)"
+
+
+def weight_of(model: LatentModel, target: str, source: str) -> float:
+    """The effect of one latent on another."""
+    return float(model.weights[model.latents.index(target), model.latents.index(source)])
+
+
+def named_graph(model: LatentModel, edges: Any) -> nx.DiGraph:
+    """Edges (source, target) with their weights in the model, over all its latents, sources first."""
+    graph: nx.DiGraph = nx.DiGraph()
+    graph.add_nodes_from(reversed(model.latents))
+    for source, target in edges:
+        weight = weight_of(model, target, source)
+        if weight != 0:
+            graph.add_edge(source, target, weight=weight)
+    return graph
