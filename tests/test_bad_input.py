@@ -45,9 +45,9 @@ def fit(X=X, y=Y, method="projection"):
         (lambda: fit(X[:60], Y[:60]), "only the context 'WT' is present"),
         (lambda: fit(replaced(X, (slice(None), 1), 4.0)), "1 features are constant in every context: drop 'g'"),
         (lambda: fit(X[:103], Y[:103]), "context 'B' has 3 samples for 3 feature dimensions"),
-        (lambda: fit(method="magic"), "method must be one of 'projection'"),
+        (lambda: fit(method="magic"), "method must be one of 'likelihood'"),
         (lambda: ld.fit(ld.Moments.from_samples(X, Y, control=None)), r"name no control context; the contexts are 'A' \(40\)"),
-        (lambda: ld.fit(ld.Moments.from_samples(X, Y, control="WT"), gamma=2.0), "gamma is a fraction"),
+        (lambda: ld.fit(ld.Moments.from_samples(X, Y, control="WT"), method="projection", gamma=2.0), "gamma is a fraction"),
     ],
 )  # fmt: skip
 def test_samples(make, message):

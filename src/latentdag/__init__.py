@@ -21,12 +21,12 @@ _HOME = {
     "reduce_contexts": "reduction",
     "match_to_order": "matching",
 }
-_MODULES = ("counterexamples", "errors", "metrics", "pl", "posets", "simulate")
+_MODULES = ("counterexamples", "errors", "methods", "metrics", "pl", "posets", "simulate")
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
-    from latentdag import counterexamples, errors, metrics, pl, posets, simulate
+    from latentdag import counterexamples, errors, methods, metrics, pl, posets, simulate
     from latentdag.fitting import fit
     from latentdag.identification import identify, identify_partial_order, partial_order_rq
     from latentdag.interventions import Intervention

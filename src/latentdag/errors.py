@@ -2,8 +2,16 @@
 
 from latentdag.core.errors import ContextError, NotInModelError
 
-__all__ = ["ContextError", "LatentDAGWarning", "NotInModelError"]
+__all__ = ["ContextError", "FewSamplesWarning", "LatentDAGWarning", "NotConvergedWarning", "NotInModelError"]
 
 
 class LatentDAGWarning(UserWarning):
     """Base of all warnings of this package."""
+
+
+class NotConvergedWarning(LatentDAGWarning):
+    """The likelihood could still grow when the optimiser stopped."""
+
+
+class FewSamplesWarning(LatentDAGWarning):
+    """A context's covariance was mostly replaced by the pooled one, so its own data say little."""

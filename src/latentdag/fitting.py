@@ -5,10 +5,7 @@ from typing import Any
 import numpy as np
 
 from latentdag import labels as lb
-from latentdag.methods.closed_form import fit_closed_form
-from latentdag.methods.exact import fit_exact
-from latentdag.methods.likelihood import fit_likelihood
-from latentdag.methods.projection import fit_projection
+from latentdag.methods import fit_closed_form, fit_exact, fit_likelihood, fit_projection
 from latentdag.moments import Moments
 from latentdag.result import Fit
 
@@ -30,7 +27,7 @@ def fit(m: Moments, method: str = "likelihood", **options: Any) -> Fit:
     m : Moments
     method : str
         ``"likelihood"``: maximum likelihood with a search for order and graph, see
-        :func:`latentdag.methods.likelihood.fit_likelihood` for its options.
+        :func:`latentdag.methods.fit_likelihood` for its options.
         ``"closed-form"``: each context's latent from its own pair of covariances; no search, same options.
         ``"projection"``: the paper's finite-sample Algorithms 4–6, option ``gamma`` (0.99).
         ``"exact"``: Algorithms 1–3 on moments that are exact, option ``tol``.
@@ -56,6 +53,13 @@ def fit(m: Moments, method: str = "likelihood", **options: Any) -> Fit:
     run = METHODS[method]
     try:
         return run(m, **options)  # type: ignore[operator]
+    except np.linalg.LinAlgError as error:
+        # the last resort: every known way to get here has an error of its own
+        raise ValueError(
+            f"method {method!r} met a matrix that is singular to working precision ({error}); the contexts are "
+            f"{lb.count_table(m.contexts, m.counts)}, the features {m.n_features}: drop nearly duplicate features, or "
+            "contexts with very few samples"
+        ) from None
     except TypeError as error:
         if "keyword argument" in str(error) and f"{run.__name__}()" in str(error):
             raise TypeError(f"method {method!r} has no such option: {error}") from None

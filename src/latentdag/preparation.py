@@ -56,6 +56,9 @@ def prepare(
     shrinkage: bool = True,
 ) -> Prepared:
     """Whiten moments and lay out the design."""
+    for label, count in zip(m.contexts, m.counts, strict=True):
+        if count < 3:
+            raise ValueError(f"context {label!r} has {count} samples; at least 3 are needed: drop it")
     hits, latents = _hits(m, targets)
     kinds = _kinds(m, intervention)
     n = m.counts.astype(float) if means else np.maximum(m.counts - 1.0, 1.0)
@@ -139,14 +142,13 @@ def _shrink_by(S: np.ndarray, pooled: np.ndarray, count: int) -> float:
 
 
 def _check_definite(S: np.ndarray, pooled: np.ndarray, k: int, count: int) -> None:
-    w = np.linalg.eigvalsh(
-        np.linalg.solve(pooled, S) if len(S) == 1 else S / np.sqrt(np.outer(np.diag(pooled), np.diag(pooled)))
-    )
+    scale = np.sqrt(np.diagonal(pooled))
+    w = np.linalg.eigvalsh(S / np.outer(scale, scale))
     if w[0] <= 1e-15 * max(w[-1], 1e-300):
         raise ContextError(
             k,
-            f"its covariance of {count} samples is singular in {len(S)} dimensions; turn shrinkage on, say that it is a "
-            "do-intervention (intervention='do'), or use fewer features",
+            f"its covariance of {count} samples is singular in {len(S)} dimensions; turn shrinkage on, say that it is "
+            "a do-intervention (intervention='do'), or use fewer features",
         )
 
 

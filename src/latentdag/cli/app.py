@@ -57,7 +57,7 @@ def options(
 def demo(
     out: OutFolder = Path("demo-output"),
     seed: Seed = 0,
-    samples: Annotated[int, typer.Option(min=20, help="Samples per context.")] = 20_000,
+    samples: Annotated[int, typer.Option(min=20, help="Samples per context.")] = 2_500,
 ) -> None:
     """Simulate a screen, recover its hidden causal variables, compare with the truth."""
     from latentdag.cli.demo import run_demo
@@ -92,7 +92,7 @@ def fit(
     data: Annotated[Path, typer.Argument(help="csv or tsv with a context column, or moments as .npz.")],
     control: Annotated[str, typer.Option(help="Label of the control; not needed for .npz.")] = "",
     context_column: Annotated[str, typer.Option(help="Column with each row's context.")] = "context",
-    method: Annotated[str, typer.Option(help="How to fit: 'projection' or 'exact'.")] = "projection",
+    method: Annotated[str, typer.Option(help="likelihood, closed-form, projection or exact.")] = "likelihood",
     gamma: Annotated[float, typer.Option(min=0, max=1, help="Rank-one threshold of 'projection'.")] = 0.99,
     truth: Annotated[Path | None, typer.Option(help="A model to compare with, as .npz.")] = None,
     out: OutFolder = Path("fitted"),

@@ -1,5 +1,6 @@
 """The demo: a simulated screen, recovered and compared with what made it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -28,8 +29,8 @@ def run_demo(folder: Path, seed: int, samples: int) -> None:
         found = fit(m)
     console.print(
         f"[bold]A simulated screen[/bold]: {m.n_features} features measured on {m.counts.sum():,} cells, one control "
-        f"and {m.n_contexts} perturbations.\nBehind the features are {truth.n_latents} hidden causal variables that nobody "
-        "measured; each perturbation hits one of them.\n"
+        f"and {m.n_contexts} perturbations.\nBehind the features are {truth.n_latents} hidden causal variables that "
+        "nobody measured; each perturbation hits one of them.\n"
     )
     console.print(_latent_table(truth, found))
     console.print(_score_table(truth, found))
@@ -82,6 +83,15 @@ def _covariance_error(truth: LatentModel, found: Fit) -> float:
     )
 
 
+def _signs_like(truth: LatentModel, found: Fit) -> Fit:
+    """The sign of a latent is a convention; take the truth's, so that colours can be compared."""
+    theirs = {name: found.model.latents.index(other) for name, other in metrics.paired_latents(truth, found).items()}
+    sign = np.ones(truth.n_latents)
+    for i, name in enumerate(truth.latents):
+        sign[theirs[name]] = np.sign(truth.unmixing[i] @ truth.covariance() @ found.model.unmixing[theirs[name]])
+    return replace(found, model=found.model.rescaled(sign))
+
+
 def _write_figure(path: Path, truth: LatentModel, found: Fit) -> Path:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -90,11 +100,11 @@ def _write_figure(path: Path, truth: LatentModel, found: Fit) -> Path:
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 6))
     latent_graph(truth, axes[0], title="True latent graph")
-    latent_graph(found, axes[1], like=truth, title=f"Estimated (method {found.method})")
+    latent_graph(_signs_like(truth, found), axes[1], like=truth, title=f"Estimated (method {found.method})")
     figure.text(
         0.5, 0.02, "Nodes are named after the perturbation that hits them; edge width is the effect in standard "
         "deviations, blue positive, orange negative.", ha="center", fontsize=8, color="#555555",
     )  # fmt: skip
-    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))
+    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=150, bbox_inches="tight"))
     plt.close(figure)
     return path

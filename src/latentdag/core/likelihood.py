@@ -51,6 +51,7 @@ class Design:
     n_minus, S_minus : (d,), (d, r, r)
         Total weight, and covariance about the common mean, of the contexts that leave each latent alone.
     S_bar : (r, r) covariance of all contexts
+    means : (K+1, r) about the control's, or None where every context has a free mean
     """
 
     n: Array
@@ -60,6 +61,7 @@ class Design:
     n_minus: Array
     S_minus: Array
     S_bar: Array
+    means: Array | None = None
 
     @property
     def d(self) -> int:
@@ -97,12 +99,19 @@ def make_design(
     d : number of latents
     """
     n_minus, S_minus = np.empty(d), np.empty((d, *S.shape[1:]))
-    total, everything = _pool(n, S, means, np.ones(len(n), dtype=bool))
+    _, everything = _pool(n, S, means, np.ones(len(n), dtype=bool))
     for i in range(d):
         alone = np.array([i not in rows for rows in hits])
         n_minus[i], S_minus[i] = _pool(n, S, means, alone)
     return Design(
-        np.asarray(n, dtype=float), S, tuple(tuple(rows) for rows in hits), tuple(soft), n_minus, S_minus, everything
+        np.asarray(n, dtype=float),
+        S,
+        tuple(tuple(rows) for rows in hits),
+        tuple(soft),
+        n_minus,
+        S_minus,
+        everything,
+        None if means is None else means - means[0],
     )
 
 
@@ -128,7 +137,7 @@ class Evaluation:
 
 def evaluate(design: Design, H: Array, mechanisms: Sequence[Mechanism]) -> Evaluation | None:
     """Profile likelihood, gradient and structural rows at H; None where a residual variance is not positive."""
-    d, r = H.shape
+    d = len(H)
     HS = H @ design.S_bar
     value, gradient = _log_det_term(design.N, H, HS)
     rows = np.zeros((len(mechanisms), d))

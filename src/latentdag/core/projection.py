@@ -157,58 +157,66 @@ class FoundSpan:
 
 
 class ScoreBounds:
-    """Upper bounds on the scores ``ρ_k = σ_1²/Σσ²`` of the open contexts, refined only where they matter.
+    """Upper bounds on the scores ``ρ_k = σ_1²/Σσ²`` of the open contexts, so that few need their eigenvalues.
 
-    Projecting further never increases σ_1, and Σσ² can be downdated, so old bounds stay bounds. They are refined by
-    ``σ_1² ≤ (Σσ^16)^{1/8}``, three matrix squarings. Only the winner needs eigenvalues.
+    For each context a unit vector x follows the leading eigenvector of the projected matrix T. With ``θ = xᵀTx`` and
+    ``r = Tx − θx``, what is left of T after x has norm at most ``s``, ``s² = Σσ² − θ² − 2‖r‖²``, so σ_1 is at most the
+    larger eigenvalue of ``[[|θ|, ‖r‖], [‖r‖, s]]``: nearly exact where T is nearly of rank one. Σσ² is downdated.
     """
 
     def __init__(self, Delta: Array):
-        self.Delta = Delta
-        self.open = np.ones(len(Delta), dtype=bool)
+        self.Delta = Delta.copy()  # the open contexts first
+        self.context = np.arange(len(Delta))  # which context each of them is
         w = np.linalg.eigvalsh(Delta)
         self.top = np.square(w[:, [0, -1]]).max(axis=1)  # at least σ_1² of the projected matrix
         self.total = np.square(w).sum(axis=1)  # Σσ² of the projected matrix
         self.start = self.total.copy()
+        powers = np.matmul(Delta, Delta)
+        longest = np.argmax(np.einsum("kij,kij->kj", powers, powers), axis=1)
+        self.x = powers[np.arange(len(powers)), :, longest]
 
     def best(self, N: Array) -> tuple[int, Array, Array]:
         """The context with the largest score, and the eigendecomposition of its ``NᵀΔN``."""
         # downdating may have lost the last digits of Σσ²; a score is at most one in any case
         bound = np.minimum(self.top, self.total) / np.maximum(self.total - 1e-12 * self.start, _TINY)
-        bound = np.where(self.open, np.minimum(bound, 2.0), -np.inf)
-        refined = np.zeros(len(bound), dtype=bool)
+        bound = np.minimum(bound, 2.0)
         exact: dict[int, tuple[int, Array, Array]] = {}
         while True:
-            k = int(np.argmax(bound))
-            if k in exact:
-                return exact[k]
-            if refined[k]:
-                w, V = np.linalg.eigh(N.T @ self.Delta[k] @ N)
-                bound[k] = np.square(w[[0, -1]]).max() / max(np.square(w).sum(), _TINY)
-                exact[k] = k, w, V
-            else:
-                some = np.argsort(-np.where(refined, -np.inf, bound), kind="stable")[:4]
-                some = some[self.open[some] & ~refined[some]]
-                self._refine(some, N)
-                refined[some] = True
-                bound[some] = self.top[some] / self.total[some] * (1 + 1e-9)
-
-    def _refine(self, some: IntArray, N: Array) -> None:
-        T = N.T @ (self.Delta[some] @ N)
-        self.total[some] = total = np.maximum(np.square(T).sum(axis=(1, 2)), _TINY)
-        T /= np.sqrt(total)[:, None, None]
-        for _ in range(3):
-            T = T @ T
-        self.top[some] = np.minimum(self.top[some], total * np.square(T).sum(axis=(1, 2)) ** (1 / 8))
+            q = int(np.argmax(bound))
+            if q in exact:
+                return exact[q]
+            w, V = np.linalg.eigh(N.T @ self.Delta[q] @ N)
+            leading = int(np.argmax(np.abs(w)))
+            self.x[q], self.top[q], self.total[q] = N @ V[:, leading], w[leading] ** 2, max(np.square(w).sum(), _TINY)
+            bound[q] = self.top[q] / self.total[q]
+            exact[q] = int(self.context[q]), w, V
 
     def remove(self, k: int, span: FoundSpan) -> None:
         """Close context k and take the newest direction of the span out of all the others."""
-        self.open[k] = False
-        b = span.B[:, -1]
+        self._close(int(np.flatnonzero(self.context == k)[0]))
+        b, B = span.B[:, -1], span.B
         image = self.Delta @ b
-        inside = image @ span.B[:, :-1]
+        inside = image @ B[:, :-1]
         outside = np.square(image).sum(axis=1) - np.square(inside).sum(axis=1)  # ‖[N b]ᵀ Δ b‖²
         self.total -= 2 * outside - np.square(image @ b)
+        x = self.x - np.outer(self.x @ b, b)
+        for _ in range(2):  # a step of the power method keeps x on the leading eigenvector
+            self.x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), _TINY)
+            x = np.matmul(self.Delta, self.x[:, :, None])[:, :, 0]
+            x -= (x @ B) @ B.T
+        theta = np.abs(np.einsum("ki,ki->k", self.x, x))
+        r2 = np.maximum(np.square(x).sum(axis=1) - theta**2, 0.0)
+        s = np.sqrt(np.maximum(self.total - theta**2 - 2 * r2, 0.0) + 1e-12 * self.start)
+        top = np.square(0.5 * (theta + s) + np.sqrt(0.25 * np.square(theta - s) + r2))
+        self.top = np.minimum(self.top, top * (1 + 1e-12))
+
+    def _close(self, q: int) -> None:
+        """Put the last open context in the place of context q, so that the open ones stay together."""
+        last = len(self.context) - 1
+        for array in (self.Delta, self.context, self.top, self.total, self.start, self.x):
+            array[q] = array[last]
+        self.Delta, self.context, self.x = self.Delta[:last], self.context[:last], self.x[:last]
+        self.top, self.total, self.start = self.top[:last], self.total[:last], self.start[:last]
 
 
 def _rank_one_at_level(w: Array, border: Array, corner: Array, gamma: float) -> BoolArray:

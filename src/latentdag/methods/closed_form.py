@@ -26,8 +26,8 @@ def fit_closed_form(
 ) -> Fit:
     """Closed form of MATH.md 3.1–3.2: no order needed, no iteration, no error carried from one latent to the next.
 
-    Options are those of :func:`latentdag.methods.likelihood.fit_likelihood`. ``details["ambiguous"]`` names the contexts
-    whose data leave more than one candidate, with the other candidates' unmixing rows and how many nats worse they are.
+    Options are those of :func:`latentdag.methods.fit_likelihood`. ``details["ambiguous"]`` names the latents for which
+    the data leave more than one candidate, with the other candidates' unmixing rows and how many nats worse they are.
     """
     prepared = prepare(m, targets, intervention, means, shrinkage)
     everything, nothing = permitted(prepared.latents, None, True), permitted(prepared.latents, None, False)

@@ -1,6 +1,7 @@
 """Maximum likelihood with a search for order and graph: the default method."""
 
 import sys
+import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,12 +9,15 @@ import networkx as nx
 import numpy as np
 
 from latentdag.core.errors import ContextError
+from latentdag.core.flags import fit_flag
 from latentdag.core.graphs import Candidate, Rules, fit_graph, fit_pruned, perfect_rows, toggle_edges
 from latentdag.core.likelihood import evaluate
 from latentdag.core.linalg import Array
+from latentdag.core.optimize import Optimum, unit_rows
 from latentdag.core.pairs import Pair, estimate_pairs
 from latentdag.core.projection import iterative_difference_projection
 from latentdag.core.search import FEW, Found, linear_order, search
+from latentdag.errors import FewSamplesWarning, NotConvergedWarning
 from latentdag.interventions import Change, Intervention
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
@@ -171,8 +175,6 @@ def _fit_given_graph(prepared: Prepared, starts: Sequence[Start], rules: Rules, 
     full.add_edges_from(graph.edges)
     parents = [np.array(sorted(latents.index(p) for p in full.predecessors(i)), dtype=np.intp) for i in latents]
     order = tuple(latents.index(name) for name in nx.lexicographical_topological_sort(full))
-    from latentdag.core.flags import fit_flag
-
     found = []
     for H, _ in starts:
         flag = fit_flag(prepared.design, H, order)
@@ -188,8 +190,6 @@ def _fit_given_order(prepared: Prepared, starts: Sequence[Start], rules: Rules, 
     order = tuple(prepared.latents.index(name) for name in names)
     if not rules.permit(order):
         raise ValueError("the order contradicts a required edge")
-    from latentdag.core.flags import fit_flag
-
     found: list[Candidate | None] = []
     for H, _ in starts:
         flag = fit_flag(prepared.design, H, order)
@@ -226,6 +226,7 @@ def finish(
         loglik = best.optimum.value + float(constant) + design.N * prepared.log_volume
     if "do" in prepared.kinds.values():
         loglik = float("nan")  # a latent without noise has no density
+    _warn(m, prepared, best)
     top = max(found.values)
     details = {
         "gain": float(best.optimum.gain),
@@ -241,6 +242,24 @@ def finish(
         model, method, order, closure_graph(graph), graph, float(loglik), int(m.counts.sum()),
         bool(best.optimum.converged), dict(options), details,
     )  # fmt: skip
+
+
+def _warn(m: Moments, prepared: Prepared, best: Candidate) -> None:
+    """What a user should know before believing the fit."""
+    if not best.optimum.converged:
+        warnings.warn(
+            f"the likelihood could still grow by about {best.optimum.gain:.3g} nats when the optimiser stopped",
+            NotConvergedWarning,
+            stacklevel=4,
+        )
+    few = [(c, w) for c, w in zip(m.contexts, prepared.shrinkage, strict=True) if w > 0.5]
+    if few:
+        listed = ", ".join(f"{c!r} ({m.counts[m.index(c)]} samples)" for c, _ in few[:5])
+        warnings.warn(
+            f"more than half of the covariance of {len(few)} contexts is borrowed from the others: {listed}",
+            FewSamplesWarning,
+            stacklevel=4,
+        )
 
 
 def model_of_candidate(m: Moments, prepared: Prepared, best: Candidate) -> LatentModel:
@@ -328,8 +347,6 @@ def _reporter(progress: bool | None) -> Any:
 
 def evaluate_candidate(prepared: Prepared, H: Array, parents: Sequence[Any], order: tuple[int, ...]) -> Found:
     """A graph at given rows, not optimised: what the closed form returns."""
-    from latentdag.core.optimize import Optimum, unit_rows
-
     H = unit_rows(prepared.design, H)
     at = evaluate(prepared.design, H, prepared.design.mechanisms(parents))
     if at is None:
