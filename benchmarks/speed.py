@@ -45,7 +45,11 @@ def run_literal(m):
 def main(quick):
     sizes = [(5, 10), (10, 20)] if quick else [(5, 10), (10, 20), (20, 40), (40, 40), (40, 200), (83, 83)]
     print(f"n = {SAMPLES:,} per context, about two parents per latent, seed {SEED}; CPU seconds, one thread")
-    print("convention   d    p  " + "".join(f"{name:>12s}" for name in METHODS) + "     literal   order right (likelihood)")
+    print(
+        "convention   d    p  "
+        + "".join(f"{name:>12s}" for name in METHODS)
+        + "     literal   order right (likelihood)"
+    )
     for convention in ("figures", "text"):
         times = {name: [] for name in METHODS}
         for d, p in sizes:

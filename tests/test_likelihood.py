@@ -1,6 +1,7 @@
 """The efficient estimator: its formulas, its optimum on exact moments, every design, and its accuracy on samples."""
 
 import itertools
+from contextlib import nullcontext
 from pathlib import Path
 
 import networkx as nx
@@ -324,12 +325,14 @@ def test_soft_interventions_give_the_ancestors():
         np.testing.assert_allclose(noise[rows], true, atol=2e-3 * true.max())
 
 
-@pytest.mark.parametrize("n", [8, 12, 20])
+@pytest.mark.parametrize("n", [8, 12, 50])
 def test_counts_near_or_below_the_number_of_features(n):
     truth = ld.simulate.random_model(n_latents=5, n_features=10, rng=1)
     X, labels = ld.simulate.sample(truth, {c: 2_000 if c == "control" else n for c in truth.contexts}, rng=0)
     X = X + 0.01 * np.random.default_rng(0).normal(size=X.shape)  # full rank: ten dimensions
-    found = ld.fit(ld.Moments.from_samples(X, labels, control="control"))
+    m = ld.Moments.from_samples(X, labels, control="control")
+    with pytest.warns(ld.errors.FewSamplesWarning, match="borrowed from the others") if n < 15 else nullcontext():
+        found = ld.fit(m)
     assert np.isfinite(found.loglik)
     assert max(found.details["shrinkage"].values()) > 0.01
     large = ld.fit(ld.simulate.sample_moments(truth, 50_000, rng=0))

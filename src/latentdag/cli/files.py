@@ -77,6 +77,8 @@ def write_fit(folder: Path, found: Fit) -> list[Path]:
     figure: Any = latent_graph(found, title="Estimated latent graph").figure
     for name in ("latent-graph.svg", "latent-graph.png"):
         kind = name.rsplit(".", 1)[1]
-        write_atomically(folder / name, lambda file, kind=kind: figure.savefig(file, format=kind, dpi=150, bbox_inches="tight"))  # type: ignore[misc]
+        write_atomically(
+            folder / name, lambda file, kind=kind: figure.savefig(file, format=kind, dpi=150, bbox_inches="tight")
+        )  # type: ignore[misc]
         paths.append(folder / name)
     return paths

@@ -1,18 +1,24 @@
 """Full orders of latents, and moves between them (MATH.md 3.4, with moves judged after a refit).
 
-If every earlier latent may be a parent, a latent's row can be changed by any multiple of earlier rows without changing the
-likelihood: its regression on the earlier ones absorbs it, in the contexts that leave it alone and in those that target
-it. So the likelihood of a full order depends only on the *flag*, the growing spans of its rows.
+If every earlier latent may be a parent, a latent's row can be changed by any multiple of earlier rows without changing
+the likelihood: its regression on the earlier ones absorbs it, in the contexts that leave it alone and in those that
+target it. So the likelihood of a full order depends only on the *flag*, the growing spans of its rows.
 
-Two neighbours x, y with predecessors A share a plane modulo A; the flag only says which line of it comes first. Let Σ be
-the 2 × 2 covariance of the pair after regressing out A, one for each mechanism of either latent, and w the first line.
-With x first, the pair's part of the likelihood is
+Two neighbours x, y with predecessors A share a plane modulo A; the flag only says which line of it comes first. Let Σ
+be the 2 × 2 covariance of the pair after regressing out A, one for each mechanism of either latent, and w the first
+line. With x first, the pair's part of the likelihood is
 
     −½ Σ_{mechanisms of x} n log wᵀΣw  −  ½ Σ_{mechanisms of y} n (log det Σ − log wᵀΣw),
 
-a function of one angle. Its maximum for x first and for y first settles both the swap and the best line: a Jacobi rotation
-that may also exchange the two. Walking one latent through the order by such steps judges a move *after* the rows have
-adapted, at the price of a few small regressions.
+a function of one angle. Its maximum for x first and for y first settles both the swap and the best line: a Jacobi
+rotation that may also exchange the two. Walking one latent through the order by such steps judges a move *after* the
+rows have adapted.
+
+All these Σ come from one Cholesky factor L per mechanism, of the latents' covariance in the order as it stands. A
+latent that walks left is a combination c of the rows it has passed, with coordinates ``c L``. One that walks right is
+known by what its new predecessors leave out: they are the kernel of a functional f on the rows passed, and
+``L^{-1} f`` is normal to them. So all latents walk at once, one step per round, and moves over disjoint stretches of
+the order add up.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,6 +37,12 @@ NEAR = 10.0
 
 #: A walk through the order gives up when it has lost this many nats: deep valleys lie between good orders.
 DEEP = 500.0
+
+#: Nats that a walk must gain: neighbours that have nothing to do with each other swap for next to nothing.
+WORTHWHILE = 0.5
+
+#: Nats per pair of latents below which a sweep is not worth another: about a tenth of what noise alone yields.
+WORTH_A_SWEEP = 0.05
 
 
 @dataclass(frozen=True)
@@ -57,116 +69,257 @@ def fit_flag(design: Design, H: Array, order: Order, at_least: float = -np.inf, 
     return None if fitted is None else Flag(fitted.value, fitted.H, order)
 
 
-class Pairs:
-    """The parts of the likelihood that two neighbours in an order share."""
+class Stack:
+    """Every latent's mechanisms, alone first and then targeted, as arrays: S (d, q, r, r), n (d, q).
+
+    Latents with fewer mechanisms than others are padded with some of weight zero.
+    """
 
     def __init__(self, design: Design):
-        self.S = [
-            np.concatenate([design.S_minus[[i]], design.S[[k for k, rows in enumerate(design.hits) if i in rows]]])
-            for i in range(design.d)
-        ]
-        self.n = [
-            np.array([design.n_minus[i], *(design.n[k] for k, rows in enumerate(design.hits) if i in rows)])
-            for i in range(design.d)
-        ]
-
-    def rotate(self, H: Array, order: list[int], t: int) -> tuple[float, float, Array, Array]:
-        """Best lines for the neighbours at positions t and t + 1, staying or swapped.
-
-        Returns
-        -------
-        stay, swap : float
-            Nats gained by the best line with the same latent first, and with the other first.
-        w_stay, w_swap : (2,)
-            The first line, in coordinates of the two rows as they are.
-        """
-        x, y = order[t], order[t + 1]
-        rows = H[[*order[:t], x, y]]
-        S = np.concatenate([self.S[x], self.S[y]])
-        n = np.concatenate([self.n[x], self.n[y]])
-        Sigma = _given_first(rows @ S @ rows.T, t)
-        scale = np.sqrt(Sigma[0, [0, 1], [0, 1]])
-        Sigma = Sigma / np.outer(scale, scale)
-        sign = np.where(np.arange(len(n)) < len(self.n[x]), 1.0, -1.0)
-        log_det = np.log(np.maximum(Sigma[:, 0, 0] * Sigma[:, 1, 1] - Sigma[:, 0, 1] ** 2, 1e-300))
-        owes = np.array([0.5 * n[sign < 0] @ log_det[sign < 0], 0.5 * n[sign > 0] @ log_det[sign > 0]])
-        now = -0.5 * (sign * n) @ np.log(Sigma[:, 0, 0]) - owes[0]
-        stay, w_stay = _best_angle(Sigma, -0.5 * sign * n)
-        swap, w_swap = _best_angle(Sigma, 0.5 * sign * n)
-        return stay - owes[0] - now, swap - owes[1] - now, w_stay / scale, w_swap / scale
-
-    def turn(self, H: Array, order: list[int], t: int, swapped: bool, w: Array) -> None:
-        """Put the line w first, in place; the second row becomes whatever completes the plane best."""
-        x, y = order[t], order[t + 1]
-        first = w[0] * H[x] + w[1] * H[y]
-        if swapped:
-            order[t], order[t + 1] = y, x
-        second = order[t + 1]
-        # the row that leans least on the first line
-        H[second] = H[x] if abs(w[1]) * np.linalg.norm(H[y]) > abs(w[0]) * np.linalg.norm(H[x]) else H[y]
-        H[order[t]] = first
+        hits = [[k for k, rows in enumerate(design.hits) if i in rows] for i in range(design.d)]
+        q = 1 + max(len(mine) for mine in hits)
+        self.n = np.zeros((design.d, q))
+        self.S = np.repeat(design.S_minus[:, None], q, axis=1)
+        self.n[:, 0] = design.n_minus
+        for i, mine in enumerate(hits):
+            self.n[i, 1 : 1 + len(mine)] = design.n[mine]
+            self.S[i, 1 : 1 + len(mine)] = design.S[mine]
 
 
-def _given_first(G: Array, t: int) -> Array:
-    """Covariances (m, 2, 2) of the last two given the first t, from joint ones (m, t+2, t+2)."""
-    if t == 0:
-        return G
-    return np.asarray(G[:, t:, t:] - G[:, t:, :t] @ np.linalg.solve(G[:, :t, :t], G[:, :t, t:]))
+def cholesky(G: Array) -> Array:
+    """Factors of covariances (…, d, d); where rows all but coincide, of slightly larger ones."""
+    jitter = 0.0
+    while True:
+        try:
+            return np.asarray(np.linalg.cholesky(G), dtype=np.float64)
+        except np.linalg.LinAlgError:
+            jitter = max(100 * jitter, 1e-12)
+            if jitter > 1e-3:
+                raise
+            G = G + jitter * np.einsum("...ii->...i", G)[..., None] * np.eye(G.shape[-1])
 
 
-def _best_angle(Sigma: Array, weight: Array) -> tuple[float, Array]:
-    """Maximise ``Σ weight · log wᵀΣw`` over lines w of the plane: a grid, refined around its best point."""
-    a, b, c = Sigma[:, 0, 0], Sigma[:, 0, 1], Sigma[:, 1, 1]
-    low, width, points = 0.0, np.pi, 48
+class Factors:
+    """Cholesky factors L and their inverses, (d, q, d, d), of all mechanisms' covariances of the latents in one order.
+
+    Everything is by position in the order: ``L[t]`` belongs to the mechanisms of the latent at position t.
+    """
+
+    def __init__(self, stack: Stack, H: Array, order: Order):
+        rows = H[list(order)]
+        self.n = stack.n[list(order)]
+        self.L = cholesky((rows @ stack.S @ rows.T)[list(order)])
+        self._inverse: Array | None = None
+
+    @property
+    def L_inv(self) -> Array:
+        if self._inverse is None:
+            self._inverse = np.asarray(np.linalg.inv(self.L), dtype=np.float64)
+        return self._inverse
+
+    def rotate(self) -> tuple[Array, Array]:
+        """Best line of each pair of neighbours that stay: nats gained (d−1,), and w (d−1, 2)."""
+        t = np.arange(len(self.L) - 1)
+        L = np.concatenate([self.L[:-1], self.L[1:]], axis=1)
+        s = t + 1
+        xx, yx = L[t, :, t, t], L[t, :, s, t]
+        yy = L[t, :, s, s] ** 2 + yx**2
+        return _best_lines(xx**2, xx * yx, yy, self.n[:-1], self.n[1:], swap=False)
+
+    def walk_left(self) -> "Walks":
+        """All latents move left at once."""
+        d = len(self.L)
+        walks = Walks(np.full((max(d - 1, 0), d), -np.inf), np.zeros((max(d - 1, 0), d, 2)))
+        a = np.arange(1, d)  # where each walker started
+        c, v_x, total = np.eye(d)[1:], self.L[a, :, a], np.zeros(d - 1)
+        for s in range(d - 1):
+            y = a - s - 1
+            v_y = (c[:, None, None] @ self.L[y])[:, :, 0]
+            v = np.concatenate([v_y, v_x], axis=1)
+            L_yy = np.concatenate([self.L[y, :, y, y], self.L[a, :, y, y]], axis=1)
+            behind = np.arange(d) >= y[:, None]
+            xx = np.einsum("wqm,wm->wq", v**2, behind)
+            yx = np.take_along_axis(v, y[:, None, None], axis=2)[:, :, 0] * L_yy
+            gain, w = _best_lines(L_yy**2, yx, xx, self.n[y], self.n[a], swap=True)
+            total = total + gain
+            walks.gain[s, a], walks.w[s, a] = total, w
+            on = (total > -DEEP) & (y > 0)
+            w = w / np.abs(w).max(axis=1)[:, None]
+            v_x = w[:, 1, None, None] * v_x + w[:, 0, None, None] * self.L[a, :, y]
+            c = w[:, 1, None] * c
+            c[np.arange(len(a)), y] = w[:, 0]
+            a, c, v_x, total = a[on], c[on], v_x[on], total[on]
+            if not len(a):
+                break
+        return walks
+
+    def walk_right(self) -> "Walks":
+        """All latents move right at once."""
+        d = len(self.L)
+        walks = Walks(np.full((max(d - 1, 0), d), -np.inf), np.zeros((max(d - 1, 0), d, 2)))
+        a = np.arange(d - 1)
+        f, q_x, total = np.eye(d)[:-1], self.L_inv[a, :, :, a] * (np.arange(d) == a[:, None])[:, None], np.zeros(d - 1)
+        for s in range(d - 1):
+            z = a + s + 1
+            before = (np.arange(d) < z[:, None])[:, None]
+            q_z = (self.L_inv[z] @ f[:, None, :, None])[..., 0] * before
+            q = np.concatenate([q_x, q_z], axis=1)
+            L_z = np.concatenate([self.L[a, :, z], self.L[z, :, z]], axis=1)
+            qq, ql = np.einsum("wqm,wqm->wq", q, q), np.einsum("wqm,wqm->wq", q, L_z)
+            L_zz = np.take_along_axis(L_z, z[:, None, None], axis=2)[:, :, 0]
+            gain, w = _best_lines(1 / qq, ql / qq, ql**2 / qq + L_zz**2, self.n[a], self.n[z], swap=True)
+            total = total + gain
+            walks.gain[s, a], walks.w[s, a] = total, w
+            on = (total > -DEEP) & (z < d - 1)
+            w = w / np.abs(w).max(axis=1)[:, None]
+            everyone = np.arange(len(a))
+            f = w[:, 1, None] * f
+            f[everyone, z] = -w[:, 0]
+            q_x = w[:, 1, None, None] * q_x
+            q_x[everyone, :, z] = np.einsum("wqm,wm->wq", self.L_inv[a, :, z], f)
+            a, f, q_x, total = a[on], f[on], q_x[on], total[on]
+            if not len(a):
+                break
+        return walks
+
+
+@dataclass(frozen=True)
+class Walks:
+    """What all latents gain by walking one way.
+
+    Attributes
+    ----------
+    gain : (d−1, d)
+        ``[s, a]`` after the latent at position a has passed s + 1 neighbours; −inf beyond where it gave up.
+    w : (d−1, d, 2)
+        The first line of each swap: parts of the neighbour that was first, and of the other one. When walking right,
+        the first is the walker, as an element on which the functional f is one.
+    """
+
+    gain: Array
+    w: Array
+
+    def best(self) -> tuple[Array, IntArray]:
+        """Each latent's largest gain, and how many neighbours it passes for it."""
+        if not len(self.gain):
+            return np.zeros(self.gain.shape[1]), np.zeros(self.gain.shape[1], dtype=np.intp)
+        return self.gain.max(axis=0), 1 + self.gain.argmax(axis=0)
+
+
+def _best_lines(xx: Array, xy: Array, yy: Array, n_x: Array, n_y: Array, swap: bool) -> tuple[Array, Array]:
+    """Gain (p,) and first line (p, 2) of p pairs of neighbours, x first as they are.
+
+    Parameters
+    ----------
+    xx, xy, yy : (p, 2q) residual covariances under the mechanisms of x, then of y
+    n_x, n_y : (p, q)
+    swap : whether y is to come first
+    """
+    s_x, s_y = np.sqrt(xx[:, :1]), np.sqrt(yy[:, :1])
+    xx, xy, yy = xx / s_x**2, xy / (s_x * s_y), yy / s_y**2
+    weight = 0.5 * np.concatenate([-n_x, n_y], axis=1)
+    log_det = np.log(np.maximum(xx * yy - xy**2, 1e-300))
+    now = np.einsum("pm,pm->p", weight, np.log(xx))
+    if swap:  # what the second latent owes to the determinants goes from y to x
+        now = now - np.einsum("pm,pm->p", weight, log_det)
+        weight = -weight
+    value, angle = _best_angles(xx, xy, yy, weight)
+    return value - now, np.column_stack([np.cos(angle) / s_x[:, 0], np.sin(angle) / s_y[:, 0]])
+
+
+def _best_angles(a: Array, b: Array, c: Array, weight: Array) -> tuple[Array, Array]:
+    """Maximise ``Σ weight · log wᵀΣw`` over lines w of each plane: a grid, refined around its best point."""
+    mean, half = 0.5 * (a + c), 0.5 * (a - c)
+    everyone = np.arange(len(a))
+    low, width, points = np.zeros(len(a)), np.pi, 48
     for _ in range(6):
-        theta = low + width * np.arange(points + 1) / points
-        cos, sin = np.cos(theta)[:, None], np.sin(theta)[:, None]
-        value = np.log(np.maximum(a * cos**2 + 2 * b * cos * sin + c * sin**2, 1e-300)) @ weight
-        best = int(np.argmax(value))
-        low, width, points = theta[best] - width / points, 2 * width / points, 12
-    return float(value[best]), np.array([np.cos(theta[best]), np.sin(theta[best])])
+        theta = low[:, None] + width * np.arange(points + 1) / points
+        form = mean[:, None] + np.cos(2 * theta)[..., None] * half[:, None] + np.sin(2 * theta)[..., None] * b[:, None]
+        value = (np.log(np.maximum(form, 1e-300)) @ weight[..., None])[..., 0]
+        best = np.argmax(value, axis=1)
+        low, width, points = theta[everyone, best] - width / points, 2 * width / points, 12
+    return value[everyone, best], theta[everyone, best]
+
+
+def move_left(H: Array, order: Order, a: int, w: Array) -> tuple[Array, Order]:
+    """Rows and order after the latent at position a has passed one neighbour per line in w."""
+    H, now = H.copy(), list(order)
+    for t, (first, second) in zip(range(a - 1, -1, -1), w / np.abs(w).max(axis=1)[:, None], strict=False):
+        y, x = now[t], now[t + 1]
+        row = first * H[y] + second * H[x]
+        if abs(first) * np.linalg.norm(H[y]) > abs(second) * np.linalg.norm(H[x]):
+            H[y] = H[x]
+        H[x] = row
+        now[t], now[t + 1] = x, y
+    return H, tuple(now)
+
+
+def move_right(H: Array, order: Order, a: int, w: Array) -> tuple[Array, Order]:
+    """The same to the right."""
+    H, now, f = H.copy(), list(order), 1.0
+    for t, (first, second) in zip(range(a, len(order)), w / np.abs(w).max(axis=1)[:, None], strict=False):
+        x, y = now[t], now[t + 1]
+        row = first / f * H[x] + second * H[y]
+        f *= second
+        if abs(first) * np.linalg.norm(H[x]) > abs(f) * np.linalg.norm(H[y]):
+            H[x], f = H[y], -first
+        H[y] = row
+        now[t], now[t + 1] = y, x
+    return H, tuple(now)
 
 
 def climb(design: Design, H: Array, order: Order, permit: Callable[[Order], bool], sweeps: int = 20) -> Flag:
     """Walk every latent to its best place, rows adapting on the way, until nothing moves."""
-    pairs = Pairs(design)
-    H, now, total = H.copy(), list(order), 0.0
+    stack, total = Stack(design), 0.0
     for _ in range(sweeps):
-        gained = 0.0
-        for t in range(len(now) - 1):  # rotations first: they make the walks' judgement better
-            stay, _, w, _ = pairs.rotate(H, now, t)
-            if stay > 1e-6:
-                pairs.turn(H, now, t, False, w)
-                gained += stay
-        moved = False
-        for x in tuple(now):
-            for step in (-1, 1):
-                gain, H_new, order_new = walk(pairs, H, now, x, step)
-                if gain > 1e-3 and order_new != now and permit(tuple(order_new)):
-                    H, now, moved = H_new, order_new, True
-                    gained += gain
-                    break
-        total += gained
-        if not moved and gained < 0.1:
+        H, factors, rotated = _rotate(stack, H, order)
+        H, order_new, walked = _walk(factors, H, order, permit)
+        total += rotated + walked
+        moved, order = order_new != order, order_new
+        if rotated + walked < (WORTH_A_SWEEP * len(order) * (len(order) - 1) / 2 if moved else 0.1):
             break
-    return Flag(total, H, tuple(now))
+    return Flag(total, H, order)
 
 
-def walk(pairs: Pairs, H: Array, order: list[int], x: int, step: int) -> tuple[float, Array, list[int]]:
-    """Move x left (−1) or right (+1) past its neighbours and stop where it has gained most."""
-    H_walk, walked, at = H.copy(), list(order), order.index(x)
-    gain, best = 0.0, (0.0, H, order)
-    while 0 <= at + step < len(order):
-        t = min(at, at + step)
-        _, swap, _, w = pairs.rotate(H_walk, walked, t)
-        gain += swap
-        if gain < -DEEP:
-            break
-        pairs.turn(H_walk, walked, t, True, w)
-        at += step
-        if gain > best[0]:
-            best = (gain, H_walk.copy(), list(walked))
-    return best
+def _rotate(stack: Stack, H: Array, order: Order) -> tuple[Array, Factors, float]:
+    """Turn the lines of neighbours, at even positions and then at odd ones: walks then judge better."""
+    H, gained = H.copy(), 0.0
+    factors = Factors(stack, H, order)
+    for parity in (0, 1):
+        gain, w = factors.rotate()
+        worth = [t for t in range(parity, len(gain), 2) if gain[t] > 1e-3]
+        for t in worth:
+            x, y = order[t], order[t + 1]
+            first, second = w[t, 0] * H[x], w[t, 1] * H[y]
+            if np.linalg.norm(second) > np.linalg.norm(first):
+                H[y] = H[x]  # the row that leans least on the first line completes the plane
+            H[x] = first + second
+        if worth:
+            gained += float(gain[worth].sum())
+            factors = Factors(stack, H, order)
+    return H, factors, gained
+
+
+def _walk(factors: Factors, H: Array, order: Order, permit: Callable[[Order], bool]) -> tuple[Array, Order, float]:
+    """Make the moves that gain most, over stretches of the order that do not overlap."""
+    left, right = factors.walk_left(), factors.walk_right()
+    moves = [
+        (-gain, a, step, int(passed))
+        for step, walks in ((-1, left), (1, right))
+        for a, (gain, passed) in enumerate(zip(*walks.best(), strict=True))
+        if gain > WORTHWHILE
+    ]
+    taken, gained = np.zeros(len(order), dtype=bool), 0.0
+    for loss, a, step, passed in sorted(moves):
+        stretch = slice(a - passed, a + 1) if step < 0 else slice(a, a + passed + 1)
+        if taken[stretch].any():
+            continue
+        move, walks = (move_left, left) if step < 0 else (move_right, right)
+        moved, order_new = move(H, order, a, walks.w[:passed, a])
+        if permit(order_new):
+            H, order, gained = moved, order_new, gained - loss
+            taken[stretch] = True
+    return H, order, gained
 
 
 def climb_by_refits(

@@ -1,20 +1,25 @@
 """Which edges of an order are worth having, and the unmixing refitted for them (MATH.md 3.4).
 
-For a perfect intervention the weight of an edge j → i is the *difference* between the coefficient of j in the contexts that
-leave i alone and in those that target it, where the true one is zero because ``h_i`` is what is left of i there. So
-leaving out edges is a Wald test on the difference of two regressions, whose covariance is the sum of theirs. Testing with
-``h_i`` held fixed would be far too sure of edges: moving ``h_i`` can nearly undo them.
+For a perfect intervention the weight of an edge j → i is the *difference* between the coefficient of j in the contexts
+that leave i alone and in those that target it, where the true one is zero because ``h_i`` is what is left of i there.
+So leaving out edges is a Wald test on the difference of two regressions, whose covariance is the sum of theirs. Testing
+with ``h_i`` held fixed would be far too sure of edges: moving ``h_i`` can nearly undo them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import linalg
+from scipy.linalg import lapack
 
-from latentdag.core.flags import NEAR, Order, Pairs, climb
+from latentdag.core.flags import NEAR, Factors, Order, Stack, cholesky, climb, move_left, move_right
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
 from latentdag.core.optimize import GAIN_TOLERANCE, Optimum, maximize
+
+#: Edges worth less than this many times their penalty, other rows held fixed, are tried without, and others with.
+DROP_BELOW, ADD_ABOVE = 5.0, 0.4
 
 
 @dataclass(frozen=True)
@@ -51,41 +56,52 @@ class Rules:
 
 
 class TwoRegressions:
-    """Every latent regressed on predecessors, where it is left alone and where it is targeted, at fixed rows H."""
+    """Every latent regressed on its predecessors, where it is left alone and where it is targeted, at fixed rows H."""
 
-    def __init__(self, design: Design, H: Array):
-        self.design = design
-        self.hits = [[k for k, rows in enumerate(design.hits) if i in rows] for i in range(design.d)]
-        self.H = H
+    def __init__(self, stack: Stack, H: Array, order: Order):
+        self.stack, self.order, self.rows = stack, order, H[list(order)]
 
-    def __call__(self, i: int, A: IntArray) -> tuple[Array, Array, Array]:
-        """Regress i on A.
+    def targeted(self, t: int) -> Array:
+        """Coefficients (t,) of the latent at position t where it is targeted; zero for the right row."""
+        return self._targeted(t)[0]
 
-        Returns
-        -------
-        b_1 : (a,) coefficients in the contexts that target i, zero for the right row
-        delta, V : (a,), (a, a) weights of the edges A → i and their covariance
-        """
-        rows = self.H[[*A, i]]
-        b_0, V_0 = _regression(rows @ self.design.S_minus[i] @ rows.T, self.design.n_minus[i])
-        if not self.hits[i]:  # never targeted: its row is free along its predecessors
-            return np.zeros(len(A)), b_0, V_0
-        precision, pull = np.zeros((len(A), len(A))), np.zeros(len(A))
-        for k in self.hits[i]:
-            b_k, V_k = _regression(rows @ self.design.S[k] @ rows.T, self.design.n[k])
-            W = np.linalg.inv(V_k)
-            precision, pull = precision + W, pull + W @ b_k
-        V_1 = np.linalg.inv(precision)
-        b_1 = V_1 @ pull
-        return b_1, b_0 - b_1, V_0 + V_1
+    def weights(self, t: int) -> tuple[Array, Array]:
+        """Weights (t,) of the edges from all predecessors of the latent at position t, and their covariance (t, t)."""
+        alone, (b_1, V_1) = self._regress(t, 0), self._targeted(t)
+        return alone.b - b_1, alone.covariance() + V_1
+
+    def _targeted(self, t: int) -> tuple[Array, Array]:
+        """Coefficients over all contexts that target the latent, and their covariance."""
+        found = [self._regress(t, q) for q in range(1, self.stack.n.shape[1]) if self.stack.n[self.order[t], q]]
+        if not found:  # never targeted: its row is free along its predecessors
+            return np.zeros(t), np.zeros((t, t))
+        if len(found) == 1:
+            return found[0].b, found[0].covariance()
+        precisions = [one.precision() for one in found]
+        V = np.asarray(np.linalg.inv(sum(precisions)), dtype=np.float64)
+        return V @ sum(W @ one.b for W, one in zip(precisions, found, strict=True)), V
+
+    def _regress(self, t: int, q: int) -> "_Regression":
+        i, rows = self.order[t], self.rows[: t + 1]
+        return _Regression(rows @ self.stack.S[i, q] @ rows.T, self.stack.n[i, q])
 
 
-def _regression(R: Array, n: float) -> tuple[Array, Array]:
-    """Coefficients of the last on all before it, and their covariance."""
-    R_inv = np.linalg.inv(R[:-1, :-1])
-    b = R_inv @ R[:-1, -1]
-    variance = max(R[-1, -1] - b @ R[:-1, -1], np.finfo(float).tiny)
-    return b, variance / n * R_inv
+class _Regression:
+    """The last variable of a covariance R on all before it, from n samples."""
+
+    def __init__(self, R: Array, n: float):
+        L = cholesky(R)
+        self.L, self.scale = L[:-1, :-1], L[-1, -1] / np.sqrt(n)
+        self.L_inv = lapack.dtrtri(self.L, lower=1)[0] if len(self.L) else self.L
+        self.b = L[-1, :-1] @ self.L_inv
+
+    def covariance(self) -> Array:
+        half = self.scale * self.L_inv
+        return np.asarray(half.T @ half)
+
+    def precision(self) -> Array:
+        half = self.L / self.scale
+        return np.asarray(half @ half.T)
 
 
 def perfect_rows(design: Design, H: Array, order: Order) -> Array:
@@ -93,46 +109,62 @@ def perfect_rows(design: Design, H: Array, order: Order) -> Array:
 
     That is what is left of each latent, in the contexts that target it, after regressing out its predecessors.
     """
-    regress, rows = TwoRegressions(design, H), H.copy()
+    regress, rows = TwoRegressions(Stack(design), H, order), H.copy()
     for t, i in enumerate(order):
-        A = np.array(order[:t], dtype=np.intp)
-        if len(A):
-            rows[i] = H[i] - regress(i, A)[0] @ H[A]
+        rows[i] = H[i] - regress.targeted(t) @ H[list(order[:t])]
     return rows
 
 
 def prune(design: Design, H: Array, order: Order, rules: Rules) -> tuple[IntArray, ...]:
     """Backward elimination: which edges forward in the order are worth their penalty, at rows H."""
-    regress = TwoRegressions(design, H)
+    regress = TwoRegressions(Stack(design), H, order)
     parents: list[IntArray] = [np.empty(0, dtype=np.intp)] * design.d
     for t, i in enumerate(order):
-        A = np.array(sorted(order[:t]), dtype=np.intp)
+        A = np.array(order[:t], dtype=np.intp)
         if len(A):
-            _, delta, V = regress(i, A)
-            parents[i] = A[_worth_keeping(delta, V, rules.penalty, rules.allowed[i, A], rules.required[i, A])]
+            delta, V = regress.weights(t)
+            kept = _worth_keeping(delta, V, rules.penalty, rules.allowed[i, A], rules.required[i, A])
+            parents[i] = np.sort(A[kept])
     return tuple(parents)
 
 
 def _worth_keeping(delta: Array, V: Array, penalty: float, allowed: BoolArray, required: BoolArray) -> IntArray:
     """Drop the entry whose absence costs least, given those already dropped, while it costs less than the penalty."""
-    kept = np.ones(len(delta), dtype=bool)
-    delta, V = delta.copy(), V.copy()
-
-    def drop(j: int) -> None:
-        nonlocal delta, V
-        g = V[:, j] / V[j, j]
-        delta, V = delta - g * delta[j], V - np.outer(g, V[j])
-        kept[j] = False
-
-    for j in np.flatnonzero(~allowed & ~required):
-        drop(int(j))
-    while (kept & ~required).any():
-        free = np.flatnonzero(kept & ~required)
-        cost = 0.5 * delta[free] ** 2 / np.diagonal(V)[free]
-        if cost.min() >= penalty:
+    left = np.arange(len(delta))
+    barred = np.flatnonzero(~allowed & ~required)
+    left, delta, V = _drop(left, delta, V, barred)
+    cost = np.where(required[left], np.inf, 0.5 * delta**2 / np.diagonal(V))
+    left, delta, V = _drop_cheap(left, delta, V, cost, 0.5 * penalty)
+    while len(left):
+        cost = np.where(required[left], np.inf, 0.5 * delta**2 / np.diagonal(V))
+        least = int(np.argmin(cost))
+        if cost[least] >= penalty:
             break
-        drop(int(free[np.argmin(cost)]))
-    return np.flatnonzero(kept)
+        left, delta, V = _drop(left, delta, V, np.array([least]))
+    return left
+
+
+def _drop(left: IntArray, delta: Array, V: Array, gone: IntArray) -> tuple[IntArray, Array, Array]:
+    """What is left, its estimate and covariance once the entries ``gone`` are known to be zero."""
+    if not len(gone):
+        return left, delta, V
+    kept = np.setdiff1d(np.arange(len(left)), gone)
+    pull = np.linalg.solve(V[np.ix_(gone, gone)], V[np.ix_(gone, kept)]).T
+    return left[kept], delta[kept] - pull @ delta[gone], V[np.ix_(kept, kept)] - pull @ V[np.ix_(gone, kept)]
+
+
+def _drop_cheap(left: IntArray, delta: Array, V: Array, cost: Array, bound: float) -> tuple[IntArray, Array, Array]:
+    """Drop one after the other, cheapest first, up to the first that costs the bound: one factorisation tells."""
+    order = np.argsort(cost, kind="stable")
+    try:
+        L = np.linalg.cholesky(V[np.ix_(order, order)])
+    except np.linalg.LinAlgError:
+        return left, delta, V
+    y = linalg.solve_triangular(L, delta[order], lower=True, check_finite=False)
+    dear = np.flatnonzero((0.5 * y**2 >= bound) | (cost[order] >= bound))
+    m = int(dear[0]) if len(dear) else len(order)
+    kept = np.asarray(L[m:, m:], dtype=np.float64)
+    return left[order[m:]], kept @ y[m:], kept @ kept.T
 
 
 def fit_graph(
@@ -199,13 +231,11 @@ def reverse_edges(
         How many attempts in a row may fail.
     notice : called with every candidate that was fitted to the end
     """
-    pairs, seen = Pairs(design), {best.order}
+    stack, seen = Stack(design), {best.order}
     while True:
-        moves = {order: (loss, H) for loss, order, H in _reversals(pairs, best)}
-        fresh = [order for order in moves if order not in seen and rules.permit(order)]
-        for order in sorted(fresh, key=lambda order: (moves[order][0], order))[:patience]:
+        for H, order in _reversals(stack, best, rules, seen, patience):
             seen.add(order)
-            rows = perfect_rows(design, moves[order][1], order)
+            rows = perfect_rows(design, H, order)
             found = fit_pruned(design, rows, order, rules, rounds=3, gain_tol=0.3, at_least=best.score - 3 * NEAR)
             if found is None:
                 continue
@@ -217,19 +247,26 @@ def reverse_edges(
             return best
 
 
-def _reversals(pairs: Pairs, candidate: Candidate) -> Iterator[tuple[float, Order, Array]]:
-    """Loss, order and rows after walking the child of each edge before its parent, and the parent behind its child."""
-    for child, parents in enumerate(candidate.parents):
-        for parent in parents.tolist():
-            for mover, step in ((child, -1), (parent, 1)):
-                H, order = candidate.optimum.H.copy(), list(candidate.order)
-                gain, at = 0.0, order.index(mover)
-                while order.index(child) > order.index(parent):
-                    t = min(at, at + step)
-                    _, swap, _, w = pairs.rotate(H, order, t)
-                    pairs.turn(H, order, t, True, w)
-                    gain, at = gain + swap, at + step
-                yield -gain, tuple(order), H
+def _reversals(
+    stack: Stack, candidate: Candidate, rules: Rules, seen: set[Order], most: int
+) -> Iterator[tuple[Array, Order]]:
+    """Rows and order after walking the child of an edge before its parent, or the parent behind its child."""
+    H, order = candidate.optimum.H, candidate.order
+    position = np.argsort(order)
+    factors = Factors(stack, H, order)
+    left, right = factors.walk_left(), factors.walk_right()
+    edges = [(int(position[i]), int(position[j])) for i, pa in enumerate(candidate.parents) for j in pa]
+    moves = [(-left.gain[i - j - 1, i], i, i - j, -1) for i, j in edges]
+    moves += [(-right.gain[i - j - 1, j], j, i - j, 1) for i, j in edges]
+    tried = 0
+    for loss, a, passed, step in sorted(moves):
+        if loss == np.inf or tried >= most:
+            break
+        move, walks = (move_left, left) if step < 0 else (move_right, right)
+        H_new, order_new = move(H, order, a, walks.w[:passed, a])
+        if order_new not in seen and rules.permit(order_new):
+            tried += 1
+            yield H_new, order_new
 
 
 def toggle_edges(design: Design, best: Candidate, rules: Rules) -> Candidate:
@@ -251,29 +288,27 @@ def toggle_edges(design: Design, best: Candidate, rules: Rules) -> Candidate:
 
 
 def _borderline(design: Design, best: Candidate, rules: Rules) -> list[tuple[int, int]]:
-    """Pairs (child, parent) whose edge is worth between a fifth and five times its penalty, nearest to it first."""
-    regress, found = TwoRegressions(design, best.optimum.H), []
+    """Pairs (child, parent) whose edge may be better dropped or added, most promising first."""
+    regress, found = TwoRegressions(Stack(design), best.optimum.H, best.order), []
     for t, i in enumerate(best.order):
-        A = np.array(sorted(best.order[:t]), dtype=np.intp)
+        A = np.array(best.order[:t], dtype=np.intp)
         if not len(A):
             continue
-        _, delta, V = regress(i, A)
         kept = np.isin(A, best.parents[i])
-        for position, j in enumerate(A.tolist()):
-            if not rules.allowed[i, j] or rules.required[i, j]:
-                continue
-            dropped = np.flatnonzero(~kept & (np.arange(len(A)) != position))
-            cost = _cost_given(delta, V, position, dropped)
-            ratio = abs(np.log(max(cost, 1e-12) / max(rules.penalty, 1e-12)))
-            if ratio < np.log(5):
-                found.append((ratio, i, j))
+        ratio = np.maximum(_costs(*regress.weights(t), kept), 1e-12) / max(rules.penalty, 1e-12)
+        loss = np.where(kept, ratio / DROP_BELOW, ADD_ABOVE / ratio)
+        near = (loss < 1) & rules.allowed[i, A] & ~rules.required[i, A]
+        found += [(loss[p], i, int(A[p])) for p in np.flatnonzero(near)]
     return [(i, j) for _, i, j in sorted(found)]
 
 
-def _cost_given(delta: Array, V: Array, j: int, dropped: IntArray) -> float:
-    """Nats that dropping entry j costs when the entries ``dropped`` are gone already."""
-    if not len(dropped):
-        return float(0.5 * delta[j] ** 2 / V[j, j])
-    solved = np.linalg.solve(V[np.ix_(dropped, dropped)], np.column_stack([delta[dropped], V[dropped, j]]))
-    left = delta[j] - V[j, dropped] @ solved[:, 0]
-    return float(0.5 * left**2 / (V[j, j] - V[j, dropped] @ solved[:, 1]))
+def _costs(delta: Array, V: Array, kept: BoolArray) -> Array:
+    """Nats that each entry is worth, given that of all others those not kept are gone."""
+    cost, gone = np.empty(len(delta)), ~kept
+    W = np.linalg.inv(V[np.ix_(gone, gone)])
+    pull = W @ delta[gone]
+    cost[gone] = 0.5 * pull**2 / np.diagonal(W)
+    V_kg = V[np.ix_(kept, gone)]
+    left = delta[kept] - V_kg @ pull
+    cost[kept] = 0.5 * left**2 / (np.diagonal(V)[kept] - np.einsum("ij,jk,ik->i", V_kg, W, V_kg))
+    return cost

@@ -114,3 +114,13 @@ def complement(W: Array) -> Array:
     """Orthonormal basis (r, r − t) of the orthogonal complement of the columns of ``W`` (r, t)."""
     full, _ = linalg.qr(W, mode="full") if W.shape[1] else (np.eye(len(W)), None)
     return np.asarray(full[:, W.shape[1] :])
+
+
+def independent_rows(H: Array, floor: float = 0.02) -> Array:
+    """Unit rows moved apart where they nearly depend on each other: singular values raised to at least ``floor``.
+
+    Two contexts can suggest the same direction; a start with dependent rows has no likelihood at all.
+    """
+    norms = np.linalg.norm(H, axis=1, keepdims=True)
+    U, s, Vt = np.linalg.svd(H / np.where(norms > 0, norms, 1.0), full_matrices=False)
+    return np.asarray(H if s[-1] >= floor else (U * np.maximum(s, floor)) @ Vt)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import optimize
 
 from latentdag.core.information import Information, solve_dense, solve_iteratively
 from latentdag.core.likelihood import Design, Evaluation, Mechanism, evaluate
@@ -57,19 +58,43 @@ def maximize(
     now = evaluate(design, H, mechanisms)
     if now is None:
         return None
-    gain = np.inf
+    gain, stalls = np.inf, 0
     for iteration in range(max_iter):
-        step = _newton_step(design, H, now, Information(design, mechanisms, now.rows))
+        step = _newton_step(design, H, now, Information(design, mechanisms, now.rows, H))
         gain = 0.5 * float(np.vdot(now.gradient, step))
         if iteration and now.value + 2 * gain + 1 < at_least:
             return None
         if not gain > gain_tol:
             break
         moved = _line_search(design, H, now, step, gain, mechanisms)
-        if moved is None:
+        stalls += moved is None or moved[1].value - now.value < 0.05 * gain
+        if moved is not None:
+            H, now = moved
+        if stalls == 4:
+            # far from the model the expected information can be far from the curvature: let the gradients tell it
+            H, now = _quasi_newton(design, H, now, mechanisms)
+        elif moved is None or stalls > 12:
             break
-        H, now = moved
     return Optimum(H, now.value, now.rows, gain, bool(gain <= max(gain_tol, 1e-9 * abs(now.value))))
+
+
+def _quasi_newton(
+    design: Design, H: Array, now: Evaluation, mechanisms: Sequence[Mechanism], max_iter: int = 500
+) -> tuple[Array, Evaluation]:
+    """L-BFGS in the entries of H, for models that Newton's method with the expected information cannot climb."""
+
+    def negative(x: Array) -> tuple[float, Array]:
+        at = evaluate(design, x.reshape(H.shape), mechanisms)
+        if at is None:
+            return 1e10, np.zeros_like(x)
+        return -at.value / design.N, -at.gradient.ravel() / design.N
+
+    found = optimize.minimize(
+        negative, H.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": max_iter, "ftol": 1e-15, "gtol": 1e-10}
+    )
+    moved = unit_rows(design, found.x.reshape(H.shape))
+    new = evaluate(design, moved, mechanisms)
+    return (moved, new) if new is not None and new.value > now.value else (H, now)
 
 
 def unit_rows(design: Design, H: Array) -> Array:

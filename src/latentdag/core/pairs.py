@@ -9,18 +9,29 @@ are related by a hyperbolic rotation; unit norm of m leaves the two candidates
     u = √a cosh t v₊ ± √b sinh t v₋,      sinh² t = (1−b)/(a+b),
 
 u oriented so that ``u·m > 0``. A source has only one nonzero eigenvalue and one candidate, ``u ∥ m``.
+
+All contexts together know more: the noise rows M of all latents, with columns g of ``M^{-1}``, have the likelihood
+
+    ℓ(M) = N log|det M| − ½ Σ_i m_i (Σ_{k∉𝒯_i} n_k S_k) m_iᵀ + Σ_k n_k/2 · log(g_kᵀ S_k^{-1} g_k) + const
+
+of MATH.md 3.4, which needs no order, and the intervened rows follow as ``u_k ∝ S_k^{-1} g_k``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import optimize
 
-from latentdag.core.linalg import Array
+from latentdag.core.linalg import Array, IntArray, complement
 from latentdag.core.ranktest import eigenvalue_terms, rank_p_value
 
 #: Nats by which parents of a target must explain the contexts better than calling it a source.
 PARSIMONY = 3.0
+
+#: Steps towards the maximum of the order-free likelihood. It is flat where latents are (nearly) sources, and further
+#: steps follow the noise: stopping early is what regularises it.
+ORDER_FREE_STEPS = 20
 
 
 @dataclass(frozen=True)
@@ -94,8 +105,8 @@ def estimate_pairs(S: Array, n: Array, contexts: Sequence[int], same: Sequence[S
     owner = np.repeat(np.arange(len(contexts)), [len(o.rows) for o in options])
     M = np.array([m for o in options for _, m in o.rows])
     alone = np.concatenate([o.cost for o in options])
-    alone = alone + np.array([_variance_misfit(m, S, n, same[q]) for q, m in zip(owner, M, strict=True)])
-    clash = _correlation_misfit(M, S, n, owner, same)
+    variance, clash = _misfits(M, S, n, owner, same)
+    alone = alone + variance
     chosen = _settle(alone, clash, owner)
     pairs = []
     for q, option in enumerate(options):
@@ -104,7 +115,8 @@ def estimate_pairs(S: Array, n: Array, contexts: Sequence[int], same: Sequence[S
         cost = alone[mine] + clash[np.ix_(mine, others)].sum(axis=1)
         order = np.argsort(cost, kind="stable")
         rows = [option.rows[c] for c in order]
-        pairs.append(Pair(*rows[0], rows[1:], (cost[order[1:]] - cost[order[0]]).tolist(), option.p_value))
+        u, m = rows[0]
+        pairs.append(Pair(u, m, rows[1:], (cost[order[1:]] - cost[order[0]]).tolist(), option.p_value))
     return pairs
 
 
@@ -123,42 +135,44 @@ def _options(S: Array, n: Array, k: int) -> _Options:
     The eigenvalue that a source leaves unexplained is judged against the next one at its end, which is noise: the test
     of all the others together would drown it when there are many.
     """
-    l, V = np.linalg.eigh(S[k])
-    l = np.maximum(l, np.finfo(float).tiny)
-    terms = eigenvalue_terms(l, n[0], n[k])
+    scale, V = np.linalg.eigh(S[k])
+    scale = np.maximum(scale, np.finfo(float).tiny)
+    terms = eigenvalue_terms(scale, n[0], n[k])
     first = int(np.argmax(terms))
-    p_value = rank_p_value(l, n[0], n[k], rank=1)[2]
-    rows = [(V[:, first] / np.sqrt(l[first]), V[:, first])]
-    end = np.flatnonzero(l >= 1 if l[first] < 1 else l < 1)
+    p_value = rank_p_value(scale, n[0], n[k], rank=1)[2]
+    rows = [(V[:, first] / np.sqrt(scale[first]), V[:, first])]
+    end = np.flatnonzero(scale >= 1 if scale[first] < 1 else scale < 1)
     if not len(end):
         return _Options(rows, np.zeros(1), p_value)
     end = end[np.argsort(-terms[end], kind="stable")]
     second, noise = end[0], terms[end[1]] if len(end) > 1 else 0.0
-    up, down = (first, second) if l[first] < 1 else (second, first)
-    rows += _two_candidates(1 / l[up] - 1, 1 - 1 / l[down], V[:, up], V[:, down])
+    up, down = (first, second) if scale[first] < 1 else (second, first)
+    rows += _two_candidates(1 / scale[up] - 1, 1 - 1 / scale[down], V[:, up], V[:, down])
     return _Options(rows, np.array([max(0.5 * (terms[second] - noise), 0.0), PARSIMONY, PARSIMONY]), p_value)
 
 
-def _variance_misfit(m: Array, S: Array, n: Array, without: Sequence[int]) -> float:
-    """Nats lost by calling the variance of ``m X`` one in every context that leaves the target alone."""
-    others = np.setdiff1d(np.arange(len(S)), without)
-    v = np.einsum("i,kij,j->k", m, S[others], m)
-    return float(0.5 * np.sum(n[others] * (v - 1 - np.log(v))))
+def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Nats lost by what candidates say about contexts that leave their targets alone.
 
-
-def _correlation_misfit(M: Array, S: Array, n: Array, owner: Array, same: Sequence[Sequence[int]]) -> Array:
-    """Nats lost, per pair of candidates, by calling two noises uncorrelated in the contexts that target neither."""
-    total = np.zeros((len(M), len(M)))
+    Returns
+    -------
+    variance : (c,), by calling the variance of ``m X`` one
+    clash : (c, c), by calling two noises uncorrelated
+    """
+    variance, clash = np.zeros(len(M)), np.zeros((len(M), len(M)))
     hit = np.zeros((len(S), len(M)), dtype=bool)
     for c, q in enumerate(owner):
         hit[list(same[q]), c] = True
     for k in range(len(S)):
         free = ~hit[k]
-        total += 0.5 * n[k] * np.square(M @ S[k] @ M.T) * np.outer(free, free)
-    return total
+        R = M @ S[k] @ M.T
+        v = np.diagonal(R)
+        variance += 0.5 * n[k] * (v - 1 - np.log(v)) * free
+        clash += 0.5 * n[k] * np.square(R) * np.outer(free, free)
+    return variance, clash
 
 
-def _settle(alone: Array, clash: Array, owner: Array, restarts: int = 40) -> Array:
+def _settle(alone: Array, clash: Array, owner: IntArray, restarts: int = 40) -> IntArray:
     """One candidate per context with the least total misfit: coordinate descent from many starts."""
     members = [np.flatnonzero(owner == q) for q in range(int(owner.max()) + 1)]
     rng = np.random.default_rng(0)
@@ -168,19 +182,89 @@ def _settle(alone: Array, clash: Array, owner: Array, restarts: int = 40) -> Arr
     return min(ends, key=lambda chosen: alone[chosen].sum() + 0.5 * _off_diagonal(clash, chosen))
 
 
-def _off_diagonal(clash: Array, chosen: Array) -> float:
+def _off_diagonal(clash: Array, chosen: IntArray) -> float:
     block = clash[np.ix_(chosen, chosen)]
     return float(block.sum() - np.trace(block))
 
 
-def _descend(alone: Array, clash: Array, members: Sequence[Array], start: Array) -> Array:
+def _descend(alone: Array, clash: Array, members: Sequence[IntArray], start: IntArray) -> IntArray:
     chosen = start.copy()
+    pull = alone + clash[:, chosen].sum(axis=1)
     for _ in range(50):
-        before = chosen.copy()
+        changed = False
         for q, mine in enumerate(members):
-            if len(mine) > 1:
-                cost = alone[mine] + clash[np.ix_(mine, np.delete(chosen, q))].sum(axis=1)
-                chosen[q] = mine[np.argmin(cost)]
-        if np.array_equal(before, chosen):
+            old = chosen[q]
+            new = mine[np.argmin(pull[mine] - clash[mine, old])]
+            if new != old:
+                pull += clash[:, new] - clash[:, old]
+                chosen[q], changed = new, True
+        if not changed:
             break
     return chosen
+
+
+def refine_pairs(S: Array, n: Array, contexts: Sequence[int], pairs: Sequence[Pair]) -> list[Pair]:
+    """The same pairs, (u, m) moved towards the maximum of the order-free likelihood of the control and ``contexts``.
+
+    Parameters
+    ----------
+    S, n, contexts : as for `estimate_pairs`; every context has a target of its own
+    pairs : one per context
+    """
+    k = list(contexts)
+    if np.linalg.eigvalsh(S[k]).min() <= 1e-10:
+        return list(pairs)
+    left, _, right = np.linalg.svd(np.array([pair.m for pair in pairs]), full_matrices=False)
+    M = left @ right  # the nearest orthonormal rows, as the control's covariance says they are
+    if len(M) < M.shape[1]:
+        M = np.concatenate([M, complement(M.T).T])
+    likelihood = _OrderFree(S[[0, *k]], n[[0, *k]])
+    M = likelihood.climb(M, ORDER_FREE_STEPS)
+    U = likelihood.intervened_rows(M)
+    return [replace(pair, u=u, m=m) for pair, u, m in zip(pairs, U, M, strict=False)]
+
+
+class _OrderFree:
+    """ℓ(M) of contexts of which the first is the control and the others target one latent each, that of M's row."""
+
+    def __init__(self, S: Array, n: Array):
+        self.n, self.N = n[1:], float(n.sum())
+        self.S_inv = np.linalg.inv(S[1:])
+        total = np.einsum("k,kij->ij", n, S)
+        self.alone = np.repeat(total[None], S.shape[1], axis=0)
+        self.alone[: len(self.n)] -= self.n[:, None, None] * S[1:]
+
+    def __call__(self, M: Array) -> tuple[float, Array]:
+        """ℓ and its gradient in E at E = 0, for M moved to (I + E) M."""
+        G = np.asarray(np.linalg.inv(M), dtype=np.float64)
+        MS = np.einsum("iab,ib->ia", self.alone, M)
+        W = self._pulled(G) @ G
+        a = np.einsum("kk->k", W)
+        value = self.N * np.linalg.slogdet(M)[1] - 0.5 * np.vdot(MS, M) + 0.5 * self.n @ np.log(a)
+        gradient = self.N * np.eye(len(M)) - MS @ M.T
+        gradient[:, : len(a)] -= (self.n[:, None] * W / a[:, None]).T
+        return float(value), gradient
+
+    def _pulled(self, G: Array) -> Array:
+        return np.asarray(np.einsum("kab,bk->ka", self.S_inv, G[:, : len(self.n)]))
+
+    def climb(self, M: Array, steps: int) -> Array:
+        """Limited-memory quasi-Newton steps in E."""
+        eye = np.eye(len(M))
+
+        def objective(x: Array) -> tuple[float, Array]:
+            E = eye + x.reshape(M.shape)
+            value, gradient = self(E @ M)
+            return -value / self.N, -(gradient @ np.linalg.inv(E).T).ravel() / self.N
+
+        start = np.zeros(M.size)
+        found = optimize.minimize(
+            objective, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": steps}
+        )
+        return np.asarray((eye + found.x.reshape(M.shape)) @ M)
+
+    def intervened_rows(self, M: Array) -> Array:
+        """The rows u_k, of unit variance in their contexts."""
+        G = np.asarray(np.linalg.inv(M), dtype=np.float64)
+        U = self._pulled(G)
+        return np.asarray(U / np.sqrt(np.einsum("ka,ak->k", U, G[:, : len(U)]))[:, None])

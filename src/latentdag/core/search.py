@@ -1,9 +1,9 @@
 """The search for order and graph, from starts to the answer (MATH.md 3.4).
 
 Few latents: climb over full orders from every start, one latent moved at a time, each move judged after refitting the
-unmixing. Many latents: walk latents to their places with the rows adapting, then go on with sparse graphs, which are cheaper
-and less noisy: prune, refit, walk again, turn edges round, all under the penalised likelihood. The graph is what is worth
-its penalty in the order found. Every step only ever accepts a higher value.
+unmixing. Many latents: walk latents to their places with the rows adapting, then go on with sparse graphs, which are
+cheaper and less noisy: prune, refit, walk again, turn edges round, all under the penalised likelihood. The graph is
+what is worth its penalty in the order found. Every step only ever accepts a higher value.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,6 +27,10 @@ from latentdag.core.linalg import Array
 
 #: Up to this many latents, all moves of one latent are tried over full orders, from every start.
 FEW = 8
+
+#: Sweeps over the full order before sparse graphs, which are more accurate, take over: this many over the number of
+#: latents, because a sweep costs more the more there are.
+SWEEPS = 320
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,8 @@ def search(
     best = best or fit_pruned(design, perfect_rows(design, H, order), order, rules)
     if best is None:
         return None
-    best = toggle_edges(design, best, rules)
+    if few:
+        best = toggle_edges(design, best, rules)
     best = fit_graph(design, best.optimum.H, best.parents, best.order, rules) or best
     rivals = sorted((value - other, rival) for rival, other in fitted.items() if rival != order)
     return Found(best, tuple(end[0] for end in ends), (rivals[0][1], rivals[0][0]) if rivals else None)
@@ -117,7 +122,7 @@ def _few(design: Design, H: Array, order: Order, rules: Rules, fitted: dict[Orde
 
 
 def _many(design: Design, H: Array, order: Order, rules: Rules, fitted: dict[Order, float]) -> End | None:
-    flag = climb(design, H, order, rules.permit)
+    flag = climb(design, H, order, rules.permit, sweeps=max(2, SWEEPS // design.d))
     best = climb_graphs(design, flag.H, flag.order, rules)
     if best is None:
         return None
@@ -126,4 +131,5 @@ def _many(design: Design, H: Array, order: Order, rules: Rules, fitted: dict[Ord
         fitted[candidate.order] = max(candidate.score, fitted.get(candidate.order, -np.inf))
 
     best = reverse_edges(design, best, rules, patience=max(5, 400 // design.d), notice=notice)
+    best = toggle_edges(design, best, rules)
     return best.score, best.optimum.H, best.order, best

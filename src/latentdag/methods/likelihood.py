@@ -12,7 +12,7 @@ from latentdag.core.errors import ContextError
 from latentdag.core.flags import fit_flag
 from latentdag.core.graphs import Candidate, Rules, fit_graph, fit_pruned, perfect_rows, toggle_edges
 from latentdag.core.likelihood import evaluate
-from latentdag.core.linalg import Array
+from latentdag.core.linalg import Array, independent_rows
 from latentdag.core.optimize import Optimum, unit_rows
 from latentdag.core.pairs import Pair, estimate_pairs
 from latentdag.core.projection import iterative_difference_projection
@@ -79,6 +79,7 @@ def fit_likelihood(
     starts = _starts(prepared, pairs, rules)
     if start is not None:
         starts.append(_given_start(prepared, start))
+    starts = [(independent_rows(H), suggested) for H, suggested in starts]
     if graph is not None:
         found = _fit_given_graph(prepared, starts, rules, graph)
     elif order is not None:
