@@ -1,9 +1,9 @@
 """Accuracy of every method on the paper's synthetic models, in one run on the same draws.
 
-For each convention and sample size: fraction of models with the order right, with the whole graph right, mean correlation
-between true and estimated latents, and RMS error of H (rows scaled by the entry that is largest in the true row) over the
-Cramér–Rao bound. PCA, factor analysis and FastICA see all samples of all contexts and their components are matched to the
-true latents by correlation, which is generous.
+For each convention and sample size: fraction of models with the order right, with the whole graph right, mean
+correlation between true and estimated latents, and RMS error of H (rows scaled by the entry that is largest in the true
+row) over the Cramér–Rao bound. PCA, factor analysis and FastICA see all samples of all contexts, and their components
+are matched to the true latents by correlation, which is generous.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/accuracy.py [--models 200] [--seed 1] [--quick]
 """
@@ -98,8 +98,11 @@ def cell(convention, n, models, seed, methods=METHODS, with_components=False):
         order, graph, correlation, ratio, seconds = np.mean(rows, axis=0)
         rms = np.sqrt(ratio) if np.all(np.isfinite([row[3] for row in rows])) else np.nan
         median = np.sqrt(np.median([row[3] for row in rows]))
-        print(f"{convention:8s} {n:7d}  {name:15s} {order:6.3f} {graph:6.3f}  {correlation:8.4f}  {rms:9.2f} {median:9.2f} "
-              f"{seconds:8.3f}", flush=True)  # fmt: skip
+        print(
+            f"{convention:8s} {n:7d}  {name:15s} {order:6.3f} {graph:6.3f}  {correlation:8.4f}  {rms:9.2f} "
+            f"{median:9.2f} {seconds:8.3f}",
+            flush=True,
+        )
     for name, scores in classical.items():
         print(f"{convention:8s} {n:7d}  {name:15s}      –      –  {np.mean(scores):8.4f}          –         –        –")
 

@@ -1,7 +1,7 @@
 """CPU time of every method against the number of latents and features, one thread, one run.
 
-Prints seconds, growth exponents in d, and at (d, p) = (83, 83) the ratio to a literal transcription of the paper's algorithm
-on the same moments.
+Prints seconds, growth exponents in d, and at (d, p) = (83, 83) the time of a literal transcription of the paper's
+algorithm on the same moments.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/speed.py [--quick]
 """

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import models, seeds
 
 import latentdag as ld
 from latentdag import metrics
@@ -19,6 +18,8 @@ from latentdag.core.likelihood import evaluate
 from latentdag.core.optimize import maximize
 from latentdag.preparation import prepare
 from latentdag.scoring import log_likelihood
+
+from strategies import models, seeds
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 

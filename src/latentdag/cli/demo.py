@@ -9,13 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from latentdag import metrics
-from latentdag.cli.files import write_fit, write_screen
+from latentdag.cli.files import write_figure, write_fit, write_screen
 from latentdag.fitting import fit
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
 from latentdag.result import Fit
 from latentdag.simulate import random_model
-from latentdag.storage import write_atomically
 
 
 def run_demo(folder: Path, seed: int, samples: int) -> None:
@@ -105,6 +104,6 @@ def _write_figure(path: Path, truth: LatentModel, found: Fit) -> Path:
         0.5, 0.02, "Nodes are named after the perturbation that hits them; edge width is the effect in standard "
         "deviations, blue positive, orange negative.", ha="center", fontsize=8, color="#555555",
     )  # fmt: skip
-    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=150, bbox_inches="tight"))
+    write_figure(path, figure)
     plt.close(figure)
     return path

@@ -49,6 +49,12 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
+def write_figure(path: Path, figure: Any) -> None:
+    """Save a matplotlib figure in the format of the path's suffix, without wide margins."""
+    kind = path.suffix[1:]
+    write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=150, bbox_inches="tight"))
+
+
 def write_screen(folder: Path, truth: LatentModel, n: int, seed: int, noise: str) -> list[Path]:
     """Samples of every context as csv, their moments, and the model they came from."""
     X, contexts = sample(truth, n, [seed, 1], noise)
@@ -75,10 +81,7 @@ def write_fit(folder: Path, found: Fit) -> list[Path]:
     from latentdag.pl import latent_graph
 
     figure: Any = latent_graph(found, title="Estimated latent graph").figure
-    for name in ("latent-graph.svg", "latent-graph.png"):
-        kind = name.rsplit(".", 1)[1]
-        write_atomically(
-            folder / name, lambda file, kind=kind: figure.savefig(file, format=kind, dpi=150, bbox_inches="tight")
-        )  # type: ignore[misc]
-        paths.append(folder / name)
+    for kind in ("svg", "png"):
+        paths.append(folder / f"latent-graph.{kind}")
+        write_figure(paths[-1], figure)
     return paths

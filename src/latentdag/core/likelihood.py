@@ -173,7 +173,7 @@ def _log_det_term(N: float, H: Array, HS: Array) -> tuple[float, Array]:
     sign, log_det = np.linalg.slogdet(R)
     if sign <= 0:
         return -np.inf, np.zeros_like(H)
-    return 0.5 * N * float(log_det), N * np.linalg.solve(R, HS)
+    return 0.5 * N * float(log_det), np.asarray(N * np.linalg.solve(R, HS), dtype=float)
 
 
 def node_cost(R: Array, i: int, parents: IntArray) -> float:

@@ -307,7 +307,7 @@ def _latent_means(
     for i in range(design.d):
         alone = np.array([i not in hit for hit in design.hits])
         nu[i] = rows[i] @ H @ (design.n[alone] @ prepared.means[alone] / design.n[alone].sum())
-    mean = np.linalg.solve(rows[: design.d], nu)
+    mean: Array = np.asarray(np.linalg.solve(rows[: design.d], nu), dtype=float)
     # features: regress on the latents about the grand mean, which all contexts share
     weight = design.n / design.n.sum()
     grand_features, grand = weight @ m.means, weight @ prepared.means
