@@ -212,6 +212,17 @@ def test_order_is_found_at_the_statistical_limit(convention, n, least):
     assert right / 60 >= least
 
 
+def test_the_outcome_is_told():
+    truth = ld.simulate.random_model(convention="text", rng=4)
+    found = ld.fit(ld.simulate.sample_moments(truth, 1_000, rng=0))
+    details = found.details
+    assert details["n_starts"] >= details["n_agreed"] >= 1
+    assert 0 <= details["gain"] < 1e-3
+    position = {name: t for t, name in enumerate(details["runner_up"]["order"])}
+    assert any(position[source] > position[target] for source, target in found.graph.edges)
+    assert details["runner_up"]["gap"] > 0
+
+
 def test_graph_is_found():
     right = 0
     for s in range(30):

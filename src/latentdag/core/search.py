@@ -43,7 +43,7 @@ class Found:
     values : tuple of float
         What each start led to: the likelihood of its best full order (few latents) or its best score (many).
     runner_up : (order, gap in nats) or None
-        The next best order that was fitted to the end.
+        The next best order that was fitted to the end and contradicts the graph.
     """
 
     best: Candidate
@@ -100,8 +100,14 @@ def search(
     if few:
         best = toggle_edges(design, best, rules)
     best = fit_graph(design, best.optimum.H, best.parents, best.order, rules) or best
-    rivals = sorted((value - other, rival) for rival, other in fitted.items() if rival != order)
+    rivals = sorted((value - other, rival) for rival, other in fitted.items() if _contradicts(rival, best))
     return Found(best, tuple(end[0] for end in ends), (rivals[0][1], rivals[0][0]) if rivals else None)
+
+
+def _contradicts(order: Order, best: Candidate) -> bool:
+    """Whether an order turns some edge of the graph round; other orders say the same as the best."""
+    position = np.argsort(order)
+    return any(position[j] > position[i] for i, parents in enumerate(best.parents) for j in parents)
 
 
 End = tuple[float, Array, Order, Candidate | None]
