@@ -14,7 +14,7 @@ from latentdag.core.graphs import Candidate, Rules, fit_graph, fit_pruned, perfe
 from latentdag.core.likelihood import evaluate
 from latentdag.core.linalg import Array, independent_rows
 from latentdag.core.optimize import Optimum, unit_rows
-from latentdag.core.pairs import Pair, estimate_pairs
+from latentdag.core.pairs import Pair, estimate_pairs, refine_pairs
 from latentdag.core.projection import iterative_difference_projection
 from latentdag.core.search import FEW, Found, linear_order, search
 from latentdag.errors import FewSamplesWarning, NotConvergedWarning
@@ -27,6 +27,9 @@ from latentdag.result import Fit, named_graph
 from latentdag.scoring import log_likelihood
 
 Start = tuple[Array, tuple[int, ...]]
+
+#: Up to this many latents the search starts from the closed form as it is, too.
+RAW_UP_TO = 40
 
 
 def fit_likelihood(
@@ -105,6 +108,12 @@ def context_pairs(prepared: Prepared) -> dict[int, Pair]:
     return dict(zip(rows, found, strict=True))
 
 
+def _refined(prepared: Prepared, pairs: Mapping[int, Pair]) -> dict[int, Pair]:
+    contexts = single_target_contexts(prepared.design)
+    found = refine_pairs(prepared.about_control, prepared.design.n, [contexts[i] for i in pairs], list(pairs.values()))
+    return dict(zip(pairs, found, strict=True))
+
+
 def closed_form_start(prepared: Prepared, pairs: Mapping[int, Pair], rules: Rules) -> Start:
     """Rows u of the closed form, in the order that their ancestors suggest."""
     d, r = prepared.design.d, prepared.design.S.shape[1]
@@ -141,6 +150,10 @@ def _leftover_row(prepared: Prepared, i: int, M: Array) -> Array:
 def _starts(prepared: Prepared, pairs: Mapping[int, Pair], rules: Rules) -> list[Start]:
     starts = [closed_form_start(prepared, pairs, rules)]
     design = prepared.design
+    if design.d > FEW and pairs:
+        # a few steps of the order-free likelihood make better rows; where time allows, both go on
+        refined = closed_form_start(prepared, _refined(prepared, pairs), rules)
+        return [refined, *starts] if design.d <= RAW_UP_TO else [refined]
     if design.d <= FEW and all(len(hit) == 1 for hit in design.hits[1:]) and len(design.hits) == design.d + 1:
         # few latents are cheap to start once more, from the paper's algorithm in whitened coordinates
         try:
