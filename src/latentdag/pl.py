@@ -50,7 +50,7 @@ def latent_graph(
     position = _positions(layers)
     widest = max(len(layer) for layer in layers)
     if ax is None:
-        _, ax = plt.subplots(figsize=(min(2.0 + 1.5 * widest, 24), min(1.5 + 1.3 * len(layers), 30)))
+        _, ax = plt.subplots(figsize=(min(max(6.0, 2.0 + 1.5 * widest), 24), min(1.5 + 1.3 * len(layers), 30)))
     for source, target, weight in graph.edges(data="weight"):
         skips = abs(depth[target] - depth[source]) != 1
         ax.annotate(
