@@ -30,6 +30,8 @@ class Fit:
         Which latent is an ancestor of which.
     graph : DiGraph
         Edges from cause to effect with attribute "weight".
+    counts : tuple of int
+        Samples of each context, in the order of ``model.contexts``.
     loglik, bic : float
         Gaussian log-likelihood and Bayesian information criterion; ``nan`` where the model has fewer dimensions than
         the data, so that it has no density there.
@@ -44,7 +46,7 @@ class Fit:
     closure: nx.DiGraph
     graph: nx.DiGraph
     loglik: float
-    n_samples: int
+    counts: tuple[int, ...]
     converged: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -57,6 +59,10 @@ class Fit:
     def targets(self) -> dict[Hashable, Any]:
         """Latent name of each context; a tuple of names where there are several."""
         return self.model.targets
+
+    @property
+    def n_samples(self) -> int:
+        return sum(self.counts)
 
     @property
     def n_parameters(self) -> int:
@@ -121,7 +127,7 @@ class Fit:
                 "closure": [list(edge) for edge in self.closure.edges],
                 "graph": [[u, v, w] for u, v, w in self.graph.edges(data="weight")],
                 "loglik": self.loglik,
-                "n_samples": self.n_samples,
+                "counts": list(self.counts),
                 "converged": self.converged,
                 "details": dict(self.details),
             },
@@ -145,7 +151,7 @@ class Fit:
                 closure,
                 graph,
                 float(meta["loglik"]),
-                int(meta["n_samples"]),
+                tuple(int(n) for n in meta["counts"]),
                 bool(meta["converged"]),
                 meta["options"],
                 meta["details"],

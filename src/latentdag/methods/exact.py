@@ -14,4 +14,4 @@ def fit_exact(m: Moments, tol: float = TOLERANCE) -> Fit:
     order = tuple(reversed(model.latents))
     closure = closure_graph(model.graph)
     graph = named_graph(model, model.graph.edges)
-    return Fit(model, "exact", order, closure, graph, log_likelihood(model, m), int(m.counts.sum()))
+    return Fit(model, "exact", order, closure, graph, log_likelihood(model, m), tuple(m.counts.tolist()))

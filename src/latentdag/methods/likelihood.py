@@ -253,7 +253,7 @@ def finish(
         else {"order": [prepared.latents[i] for i in found.runner_up[0]], "gap": float(found.runner_up[1])},
     }
     return Fit(
-        model, method, order, closure_graph(graph), graph, float(loglik), int(m.counts.sum()),
+        model, method, order, closure_graph(graph), graph, float(loglik), tuple(m.counts.tolist()),
         bool(best.optimum.converged), dict(options), details,
     )  # fmt: skip
 

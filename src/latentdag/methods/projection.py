@@ -37,7 +37,7 @@ def fit_projection(m: Moments, gamma: float = 0.99) -> Fit:
         closure,
         named_graph(model, closure.edges),
         log_likelihood(model, m),
-        int(m.counts.sum()),
+        tuple(m.counts.tolist()),
         options={"gamma": gamma},
     )
 
