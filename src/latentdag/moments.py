@@ -7,7 +7,7 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 """
 
 import os
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -97,7 +97,7 @@ class Moments:
             Defaults to the columns of a DataFrame, else ``x0, x1, …``.
         """
         columns = [str(c) for c in X.columns] if isinstance(X, pd.DataFrame) else None
-        X = _as_matrix(X)
+        X = as_matrix(X)
         n, p = X.shape
         names = _feature_names(feature_names if feature_names is not None else columns, p)
         codes, present = lb.factorize(contexts, n)
@@ -293,7 +293,7 @@ def is_sparse(X: Any) -> bool:
     return bool(sparse.issparse(X))
 
 
-def _as_matrix(X: Any) -> Any:
+def as_matrix(X: Any) -> Any:
     """A 2-d float array or csr matrix; complaints name the column."""
     if isinstance(X, pd.DataFrame):
         bad = [c for c, dtype in X.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
@@ -400,6 +400,14 @@ def _mean_and_scatter(X: Any, rows: np.ndarray, label: Hashable, names: Sequence
         scatter += part.T @ part
     shift = total / len(rows)
     return pilot + shift, symmetrize(scatter - len(rows) * np.outer(shift, shift))
+
+
+def dense_rows(X: Any, rows: np.ndarray) -> Iterator[np.ndarray]:
+    """Chosen rows of a matrix as float64 blocks of bounded size."""
+    step = max(1, _BLOCK_BYTES // (8 * X.shape[1]))
+    for start in range(0, len(rows), step):
+        part = X[rows[start : start + step]]
+        yield part.toarray().astype(float) if is_sparse(part) else np.asarray(part, dtype=float)
 
 
 def _check_finite(part: Any, rows: np.ndarray, label: Hashable, names: Sequence[str]) -> None:

@@ -1,0 +1,1 @@
+"""How sure: tests, standard errors, intervals, bootstrap and held-out scores, one per file."""
