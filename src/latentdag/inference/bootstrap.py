@@ -1,0 +1,255 @@
+"""How much of a fit comes back when the data are drawn again.
+
+Every replicate is new moments (:mod:`latentdag.inference.resampling`) and a fit of them that starts where the original
+ended. Latents are named after the contexts that target them, so replicates need no matching: the same name is the same
+latent, and whether it also is the same direction in the features is one of the results.
+
+Percentile intervals and frequencies are those of the whole procedure, the search for a graph included. A bootstrap
+around the moments (``source="moments"``) adds one more sampling error to the one that the data already have, so weak
+edges come and go a little more often than they would in new experiments.
+"""
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from sklearn.utils.parallel import Parallel, delayed
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from latentdag import __version__
+from latentdag.fitting import check_design
+from latentdag.fitting import fit as fit_moments
+from latentdag.inference.checkpoint import Checkpoint, Piece
+from latentdag.inference.replicate import Reference, refit
+from latentdag.inference.resampling import Blocks, Gaussian, Source, block_moments
+from latentdag.inference.stability import Bootstrap
+from latentdag.model import LatentModel
+from latentdag.moments import Moments
+from latentdag.progress import Progress
+from latentdag.result import Fit
+
+
+def bootstrap(
+    m: Moments,
+    n_replicates: int = 200,
+    kind: str = "parametric",
+    *,
+    source: str = "moments",
+    data: Any = None,
+    n_blocks: int = 50,
+    fit: Fit | None = None,
+    rng: Any = 0,
+    n_jobs: int = 1,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+    **fit_options: Any,
+) -> Bootstrap:
+    """Fit data that might have been: stability of edges, order and targets, and intervals for weights.
+
+    The answer depends on the moments, the options and the seed: not on the number of workers, on interruptions, on the
+    order of the contexts, nor on the order of the (named) features.
+
+    Parameters
+    ----------
+    m : Moments
+    n_replicates : int
+    kind : "parametric" or "samples"
+        Draw new moments from a Gaussian law (needs nothing but ``m``), or add up blocks of the samples drawn with
+        replacement (needs ``data``; holds without Gaussianity).
+    source : "moments" or "model"
+        For "parametric": draw around the moments as they are, or around the law of the fitted model.
+    data : (X, contexts), a list of such pairs, or Blocks
+        For "samples": the data that ``m`` came from, or what
+        :func:`latentdag.inference.resampling.block_moments` made of them.
+    n_blocks : int
+        For "samples"; memory is ``8 (K + 1) n_blocks p (p + 1) / 2`` bytes.
+    fit : Fit, optional
+        The fit in question, if it was made before. It remembers its method, targets, kind of intervention, use of means
+        and penalty; pass any other option of that fit again.
+    rng : int or Generator
+        The seed; replicate b draws the same numbers however many replicates there are.
+    n_jobs : int
+        Worker processes; −1 for one per core. Each uses one BLAS thread.
+    checkpoint : path, optional
+        A folder for finished replicates. Called again with the same arguments, an interrupted bootstrap goes on where
+        it was, and one that was finished can be given more replicates.
+    progress : bool, optional
+        A bar on stderr; by default only where that is a terminal.
+    **fit_options
+        As for :func:`latentdag.fit`.
+
+    Returns
+    -------
+    Bootstrap
+        Replicates that could not be fitted are counted in ``failures``, warnings of the others in ``warnings``.
+
+    Examples
+    --------
+    >>> from latentdag import simulate
+    >>> truth = simulate.random_model(n_latents=2, n_features=3, density=1, rng=0)
+    >>> m = simulate.sample_moments(truth, 2_000, rng=0)
+    >>> found = bootstrap(m, 20)
+    >>> found.edges[["source", "target", "count"]].to_string(index=False, header=False).split()
+    ['c1', 'c2', '20']
+    """
+    check_design(m)
+    if int(n_replicates) != n_replicates or n_replicates < 1:
+        raise ValueError(f"n_replicates must be a positive whole number, got {n_replicates}")
+    if not isinstance(n_jobs, int) or n_jobs == 0:
+        raise ValueError(f"n_jobs must be a whole number other than 0 (−1 for one per core), got {n_jobs!r}")
+    _check_kind(kind, source, data)
+    seed = _seed(rng, checkpoint)
+    options = {**(_remembered(fit) if fit is not None else {}), **fit_options}
+    blocks = _blocks(m, data, n_blocks) if kind == "samples" else None
+    identity = {
+        "latentdag version": __version__,
+        "data": blocks.digest() if blocks is not None else Gaussian.of(m).digest(),
+        "kind": kind if kind == "samples" else f"{kind} around the {source}",
+        "options": describe(options),
+        "fit": "of these data" if fit is None else describe(fit.model),
+        "seed": str(seed),
+    }
+    store = None if checkpoint is None else Checkpoint(checkpoint, identity)
+    with threadpool_limits(1):  # the last digits of a product depend on the number of threads
+        original = fit if fit is not None else _original(m, options, store)
+        reference = Reference.of(original, m, options)
+        draws: Source = Gaussian.of(m, original.model if source == "model" else None) if blocks is None else blocks
+        pieces = _replicates(draws, reference, seed, int(n_replicates), n_jobs, store, progress)
+    settings = {
+        "kind": kind,
+        "source": source if kind == "parametric" else "samples",
+        "seed": seed,
+        "n_replicates": int(n_replicates),
+        "method": original.method,
+        "options": identity["options"],
+    }
+    return _collect(reference, pieces, settings)
+
+
+# ---- running ------------------------------------------------------------------------------------------------------
+
+
+def _replicates(
+    draws: Source, reference: Reference, seed: int, n: int, n_jobs: int, store: Checkpoint | None, show: bool | None
+) -> list[Piece]:
+    pieces: dict[int, Piece] = {}
+    for b in range(n if store else 0):
+        finished = store.read(b) if store else None
+        if finished is not None:
+            pieces[b] = finished
+    todo = [b for b in range(n) if b not in pieces]
+    with Progress("bootstrap", n, show) as bar:
+        bar.advance(len(pieces))
+        # draws are made here, one after the other; only fits go to the workers
+        for b, piece in zip(todo, _run(refit, ((draws.draw(seed, b), reference) for b in todo), n_jobs), strict=True):
+            pieces[b] = piece
+            if store is not None:
+                store.write(b, piece)
+            bar.advance()
+    return [pieces[b] for b in range(n)]
+
+
+def _run(call: Callable[..., Piece], arguments: Iterable[tuple[Any, ...]], n_jobs: int) -> Iterator[Piece]:
+    """Results in order, as they come."""
+    if n_jobs == 1:
+        return (call(*each) for each in arguments)
+    workers = Parallel(n_jobs=n_jobs, return_as="generator")
+    return iter(workers(delayed(call)(*each) for each in arguments))
+
+
+def _original(m: Moments, options: Mapping[str, Any], store: Checkpoint | None) -> Fit:
+    if store is None:
+        return fit_moments(m, **options)
+    return store.once("fit.npz", lambda: fit_moments(m, **options), Fit.load)
+
+
+def _collect(reference: Reference, pieces: list[Piece], settings: dict[str, Any]) -> Bootstrap:
+    failures = {b: meta["failure"] for b, (_, meta) in enumerate(pieces) if meta["failure"] is not None}
+    if len(failures) == len(pieces):
+        raise ValueError(f"none of the {len(pieces)} replicates could be fitted; the first: {failures[0]}")
+    numbers = np.array([b for b in range(len(pieces)) if b not in failures])
+    stacked = {name: np.array([pieces[b][0][name] for b in numbers]) for name in pieces[numbers[0]][0]}
+    raised = Counter(name for _, meta in pieces for name in meta["warnings"])
+    weights, standardized = reference.in_its_units(reference.model, reference.edges)
+    return Bootstrap(
+        reference.latents,
+        reference.contexts,
+        weights,
+        standardized,
+        reference.closure,
+        replicates=numbers,
+        failures=failures,
+        warnings=dict(sorted(raised.items())),
+        settings=settings,
+        **stacked,
+    )
+
+
+# ---- what users give ------------------------------------------------------------------------------------------------
+
+
+def _check_kind(kind: str, source: str, data: Any) -> None:
+    if kind not in ("parametric", "samples"):
+        raise ValueError(f"kind must be 'parametric' or 'samples', got {kind!r}")
+    if source not in ("moments", "model"):
+        raise ValueError(f"source must be 'moments' or 'model', got {source!r}")
+    if kind == "samples" and data is None:
+        raise ValueError("kind='samples' draws from the samples: pass data=(X, contexts), or use kind='parametric'")
+    if kind == "parametric" and data is not None:
+        raise ValueError("kind='parametric' uses no samples: leave data out, or say kind='samples'")
+
+
+def _seed(rng: Any, checkpoint: Any) -> int:
+    if rng is None and checkpoint is not None:
+        raise ValueError("a bootstrap that can go on after an interruption needs a seed: rng=0, for example")
+    if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
+        if rng < 0:
+            raise ValueError(f"a seed is not negative, got {rng}")
+        return int(rng)
+    return int(np.random.default_rng(rng).integers(2**63))
+
+
+def _blocks(m: Moments, data: Any, n_blocks: int) -> Blocks:
+    if not isinstance(data, Blocks):
+        return block_moments(data, m, n_blocks)
+    if data.of.contexts != m.contexts or not np.array_equal(data.of.covariances, m.covariances):
+        raise ValueError("these blocks were made for other moments: make them again with block_moments(data, m)")
+    return data
+
+
+def _remembered(fit: Fit) -> dict[str, Any]:
+    """Options that can be read off a fit."""
+    known: dict[str, Any] = {"method": fit.method}
+    if fit.method not in ("likelihood", "closed-form"):
+        return known | dict(fit.options)
+    known |= {"targets": dict(fit.targets), "means": fit.options["means"]}
+    if fit.options["intervention"] == "mixed":
+        raise ValueError(
+            "this fit has interventions of several kinds and does not remember which: leave fit out and pass "
+            "intervention={context: kind, …}"
+        )
+    known["intervention"] = fit.options["intervention"]
+    return known | ({"penalty": fit.details["penalty"]} if fit.method == "likelihood" else {})
+
+
+def describe(value: Any) -> str:
+    """One text for each value of an option, the same in every process; long ones as a hash."""
+    if isinstance(value, LatentModel):
+        arrays, meta = value.to_parts()
+        text = describe(meta) + "".join(name + hashlib.sha256(a.tobytes()).hexdigest() for name, a in arrays.items())
+        return f"LatentModel {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if isinstance(value, nx.DiGraph):
+        return f"graph of {sorted(map(repr, value.nodes))} with {sorted(map(repr, value.edges))}"
+    if isinstance(value, np.ndarray):
+        return describe(value.tolist())
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(sorted(f"{key!r}: {describe(part)}" for key, part in value.items())) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(describe(part) for part in value) + "]"
+    if isinstance(value, set | frozenset):
+        return describe(sorted(value, key=repr))
+    return repr(value)

@@ -1,0 +1,257 @@
+"""Moments drawn again: what the data might have been.
+
+Two ways, and neither touches the samples more than once:
+
+* from a law: means are normal and covariances Wishart around given ones, through Bartlett's triangular factor;
+* from blocks: the rows of each context are dealt into blocks once, and a replicate adds up blocks drawn with
+  replacement. Sums are exact, so all blocks taken once give back the moments of the data.
+
+A draw depends on the seed, the number of the replicate and the *label* of the context, and works on features in the
+order of their names. Adding a context, or listing contexts or features in another order, changes no draw.
+"""
+
+import hashlib
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from latentdag import labels as lb
+from latentdag.core.linalg import range_basis, symmetrize, triangular_of_product, upper_factor
+from latentdag.model import LatentModel
+from latentdag.moments import Moments
+from latentdag.samples import context_blocks
+
+#: Blocks that need more memory than this are refused before any work is done.
+MAX_BYTES = 8 * 2**30
+
+#: Moments summed over blocks must agree with those given to this many deviations.
+_SAME = 1e-5
+
+
+class Source(Protocol):
+    """Anything that new moments can be drawn from."""
+
+    def draw(self, seed: int, replicate: int) -> Moments:
+        """The moments of one replicate."""
+        ...
+
+    def digest(self) -> str:
+        """A hash of everything that a draw depends on but the seed."""
+        ...
+
+
+def stream(seed: int, replicate: int, context: Hashable) -> np.random.Generator:
+    """The random numbers of one context in one replicate, whatever the other contexts and their order."""
+    word = hashlib.sha256(repr(context).encode()).digest()[:16]
+    return np.random.default_rng([seed, replicate, *np.frombuffer(word, dtype="<u4").tolist()])
+
+
+def canonical_factor(S: np.ndarray) -> np.ndarray:
+    """Lower trapezoidal L (p, r) with positive diagonal and ``S = L Lᵀ``, for any rank r of a covariance (p, p).
+
+    A Cholesky factor that also exists where there is none: S is factored inside its range, and a rotation makes the
+    factor triangular, so that it does not depend on the basis of the range.
+    """
+    U = range_basis(S)
+    if not U.shape[1]:
+        return U
+    F = upper_factor(symmetrize(U.T @ S @ U), context=0)
+    return triangular_of_product(F @ U.T).T
+
+
+def draw_moments(
+    mean: np.ndarray, factor: np.ndarray, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (p,) and covariance (p, p) of n Gaussian samples of the law with covariance ``factor factorᵀ`` (p, r).
+
+    The cost does not depend on n. With fewer than r + 1 samples the covariance has rank n − 1, as it should.
+    """
+    r, dof = factor.shape[1], n - 1
+    new_mean = mean + factor @ rng.standard_normal(r) / np.sqrt(n)
+    if dof >= r:
+        T = np.tril(rng.standard_normal((r, r)), k=-1)  # Bartlett: T Tᵀ ~ Wishart(I, dof)
+        T[np.diag_indices(r)] = np.sqrt(rng.chisquare(dof - np.arange(r)))
+    else:
+        T = rng.standard_normal((r, dof))
+    LT = factor @ T
+    return new_mean, LT @ LT.T / max(dof, 1)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """New moments of Gaussian samples, as many as there were, around the moments of :meth:`of`."""
+
+    around: Moments
+    factors: tuple[np.ndarray, ...]
+    by_name: np.ndarray
+
+    @classmethod
+    def of(cls, m: Moments, model: LatentModel | None = None) -> "Gaussian":
+        """Around the moments themselves (the saturated model), or around a model's laws in the same contexts."""
+        if model is not None:
+            laws = [model.law(context) for context in m.contexts]
+            m = Moments(
+                m.contexts,
+                m.control,
+                m.counts,
+                np.array([law.mean for law in laws]),
+                np.array([law.covariance for law in laws]),
+                m.feature_names,
+            )
+        by_name = np.argsort(np.array(m.feature_names), kind="stable")
+        return cls(m, tuple(canonical_factor(S[np.ix_(by_name, by_name)]) for S in m.covariances), by_name)
+
+    def draw(self, seed: int, replicate: int) -> Moments:
+        m, order = self.around, self.by_name
+        means, covariances = np.empty_like(m.means), np.empty_like(m.covariances)
+        for k, context in enumerate(m.contexts):
+            rng = stream(seed, replicate, context)
+            mean, S = draw_moments(m.means[k][order], self.factors[k], int(m.counts[k]), rng)
+            means[k, order] = mean
+            covariances[k][np.ix_(order, order)] = S
+        return Moments(m.contexts, m.control, m.counts, means, covariances, m.feature_names)
+
+    def digest(self) -> str:
+        return _digest("gaussian", self.around, self.around.means, self.around.covariances)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Sums over disjoint blocks of the rows of each context, about the mean of the context.
+
+    Attributes
+    ----------
+    of : Moments
+        The moments of all rows together.
+    counts : per context (B_k,)
+        Rows in each block.
+    sums : per context (B_k, p)
+        Sums of deviations from the context's mean.
+    scatters : per context (B_k, p (p + 1) / 2)
+        Sums of products of deviations, upper triangles.
+    """
+
+    of: Moments
+    counts: tuple[np.ndarray, ...]
+    sums: tuple[np.ndarray, ...]
+    scatters: tuple[np.ndarray, ...]
+
+    def draw(self, seed: int, replicate: int) -> Moments:
+        times = []
+        for context, counts in zip(self.of.contexts, self.counts, strict=True):
+            chosen = stream(seed, replicate, context).integers(len(counts), size=len(counts))
+            times.append(np.bincount(chosen, minlength=len(counts)))
+        return self.combined(times)
+
+    def combined(self, times: list[np.ndarray]) -> Moments:
+        """Exact moments of the rows in which every block of context k occurs ``times[k]`` (B_k,) times."""
+        m = self.of
+        p = m.n_features
+        upper = np.triu_indices(p)
+        counts = np.empty(len(m.contexts), dtype=m.counts.dtype)
+        means, covariances = np.empty_like(m.means), np.empty_like(m.covariances)
+        for k, weight in enumerate(times):
+            counts[k] = n = int(weight @ self.counts[k])
+            shift = weight @ self.sums[k] / n
+            scatter = np.empty((p, p))
+            scatter[upper] = scatter[upper[::-1]] = weight.astype(float) @ self.scatters[k]
+            means[k] = m.means[k] + shift
+            covariances[k] = (scatter - n * np.outer(shift, shift)) / max(n - 1, 1)
+        return Moments(m.contexts, m.control, counts, means, covariances, m.feature_names)
+
+    def digest(self) -> str:
+        return _digest("blocks", self.of, *self.counts, *self.sums, *self.scatters)
+
+
+def block_moments(data: Any, m: Moments, n_blocks: int = 50) -> Blocks:
+    """Deal the rows of each context into blocks, in one pass over the samples.
+
+    The i-th row of a context goes to block i mod ``n_blocks``, so the answer depends on the order of the rows within
+    their context and on nothing else. A context with fewer rows than blocks has one block per row. Needs
+    ``(K + 1) · n_blocks · p (p + 1) / 2`` numbers of 8 bytes.
+
+    Parameters
+    ----------
+    data : (X, contexts), or a list of such pairs
+        The samples that ``m`` came from, features in the same order.
+    m : Moments
+    n_blocks : int
+        Standard errors from B blocks have about the precision of B − 1 degrees of freedom.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, contexts = np.random.default_rng(0).normal(size=(300, 2)), ["WT"] * 200 + ["A"] * 100
+    >>> m = Moments.from_samples(X, contexts, control="WT")
+    >>> blocks = block_moments((X, contexts), m, n_blocks=10)
+    >>> once = blocks.combined([np.ones(10, dtype=int)] * 2)
+    >>> bool(np.allclose(once.covariances, m.covariances))
+    True
+    """
+    if int(n_blocks) != n_blocks or n_blocks < 2:
+        raise ValueError(f"n_blocks must be a whole number of at least 2, got {n_blocks}")
+    p = m.n_features
+    _check_memory(len(m.contexts), int(n_blocks), p)
+    sizes = [min(int(n_blocks), int(n)) for n in m.counts]
+    counts = tuple(np.zeros(size, dtype=np.int64) for size in sizes)
+    sums = tuple(np.zeros((size, p)) for size in sizes)
+    scatters = tuple(np.zeros((size, p * (p + 1) // 2)) for size in sizes)
+    upper = np.triu_indices(p)
+    seen = np.zeros(len(sizes), dtype=np.int64)
+    for k, rows in context_blocks(data, m.contexts, p):
+        deviations = rows - m.means[k]
+        for offset in range(min(sizes[k], len(rows))):
+            b = int((seen[k] + offset) % sizes[k])
+            part = deviations[offset :: sizes[k]]
+            counts[k][b] += len(part)
+            sums[k][b] += part.sum(axis=0)
+            scatters[k][b] += (part.T @ part)[upper]
+        seen[k] += len(rows)
+    blocks = Blocks(m, counts, sums, scatters)
+    _check_same_data(blocks, seen)
+    return blocks
+
+
+def _check_memory(n_contexts: int, n_blocks: int, p: int) -> None:
+    need = 8 * n_contexts * n_blocks * (p * (p + 1) // 2)
+    if need > MAX_BYTES:
+        fits = int(n_blocks * MAX_BYTES / need)
+        raise ValueError(
+            f"{n_blocks} blocks of {n_contexts} contexts and {p} features need {need / 2**30:.1f} GB, more than "
+            f"{MAX_BYTES / 2**30:.0f} GB: "
+            + (f"use at most {fits} blocks, " if fits >= 2 else "")
+            + "use fewer features, or kind='parametric', which needs none"
+        )
+
+
+def _check_same_data(blocks: Blocks, seen: np.ndarray) -> None:
+    """Sums over all blocks must be the moments that were given."""
+    m = blocks.of
+    for label, n, found in zip(m.contexts, m.counts, seen, strict=True):
+        if n != found:
+            raise ValueError(
+                f"context {label!r} has {found} rows in the data but {n} in the moments: pass the data they came from"
+            )
+    again = blocks.combined([np.ones(len(counts), dtype=np.int64) for counts in blocks.counts])
+    for k, label in enumerate(m.contexts):
+        sd = np.sqrt(np.diagonal(m.covariances[k]) + np.diagonal(again.covariances[k]))
+        sd = np.where(sd > 0, sd, 1.0)
+        gap = np.maximum(
+            np.abs(again.means[k] - m.means[k]) / sd,
+            np.abs((again.covariances[k] - m.covariances[k]) / np.outer(sd, sd)).max(axis=0),
+        )
+        if gap.max() > _SAME:
+            name = m.feature_names[int(np.argmax(gap))]
+            raise ValueError(
+                f"context {label!r}: feature {name!r} has other moments in the data than in the moments given: pass "
+                "the data they came from, its features in the same order"
+            )
+
+
+def _digest(kind: str, m: Moments, *arrays: np.ndarray) -> str:
+    found = hashlib.sha256(repr((kind, [lb.plain(c) for c in m.contexts], m.control, m.feature_names)).encode())
+    for array in (m.counts, *arrays):
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()

@@ -1,0 +1,247 @@
+"""What a bootstrap found: how often each edge, order and target came back."""
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import linear_sum_assignment
+
+from latentdag.posets import transitive_reduction
+from latentdag.storage import load_arrays, save_arrays
+
+#: Quantiles that the tables show.
+QUANTILES = (0.025, 0.5, 0.975)
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstrap:
+    """Replicates of a fit, aligned with it by the names of the latents.
+
+    Latents are listed sources first, as in the fit. Matrices over latents have ``[i, j]`` for the effect of latent j
+    on latent i.
+
+    Attributes
+    ----------
+    latents : (d,) names
+    contexts : (d,) text
+        The contexts that target each latent.
+    fit_weights, fit_standardized : (d, d)
+        Weights of the original fit, zero where it has no edge; the second between latents of unit variance.
+    fit_closure : (d, d) bool
+        ``[i, j]``: j is an ancestor of i in the original fit.
+    weights, standardized, closures : (R, d, d)
+        The same for the R replicates that were fitted. Row i of H is scaled in all of them by the entry that is
+        largest in row i of the original, so that weights do not jump where two entries nearly tie.
+    cosines : (R, d, d)
+        ``[b, i, j]``: absolute cosine, in coordinates where the control has identity covariance, between row i of
+        replicate b and row j of the original. That is the correlation of the two latents in the control.
+    replicates : (R,) int
+        Numbers of the replicates that were fitted.
+    loglik : (R,)
+    converged : (R,) bool
+    failures : mapping of replicate number to what went wrong
+    warnings : mapping of the name of a warning to the number of replicates that gave it
+    settings : mapping
+        How the replicates were made.
+    """
+
+    latents: tuple[str, ...]
+    contexts: tuple[str, ...]
+    fit_weights: np.ndarray
+    fit_standardized: np.ndarray
+    fit_closure: np.ndarray
+    weights: np.ndarray
+    standardized: np.ndarray
+    closures: np.ndarray
+    cosines: np.ndarray
+    replicates: np.ndarray
+    loglik: np.ndarray
+    converged: np.ndarray
+    failures: Mapping[int, str]
+    warnings: Mapping[str, int]
+    settings: Mapping[str, Any]
+
+    @property
+    def n_replicates(self) -> int:
+        """Replicates that were fitted, R."""
+        return len(self.replicates)
+
+    # ---- tables -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def edges(self) -> pd.DataFrame:
+        """Every edge of the fit or of some replicate: how often it is there, and its weight.
+
+        ``mean``, ``std`` and quantiles are over all replicates, with weight zero where the edge is not there.
+        """
+        columns = ["source", "target", "in_fit", "count", "frequency", "weight", "mean", "std"]
+        names = [f"q{100 * q:g}" for q in QUANTILES]
+        rows = []
+        for i, j in self._pairs():
+            drawn = self.weights[:, i, j]
+            count = int(np.count_nonzero(drawn))
+            rows.append(
+                (
+                    self.latents[j],
+                    self.latents[i],
+                    bool(self.fit_weights[i, j]),
+                    count,
+                    count / self.n_replicates,
+                    self.fit_weights[i, j],
+                    drawn.mean(),
+                    drawn.std(ddof=1) if self.n_replicates > 1 else np.nan,
+                    *np.quantile(drawn, QUANTILES),
+                )
+            )
+        table = pd.DataFrame(rows, columns=columns + names)
+        return table.sort_values(["in_fit", "frequency"], ascending=False, kind="stable", ignore_index=True)
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        ever = (self.fit_weights != 0) | (self.weights != 0).any(axis=0)
+        return [(int(i), int(j)) for j, i in np.argwhere(ever.T)]
+
+    def intervals(self, level: float = 0.95, standardized: bool = False) -> pd.DataFrame:
+        """Percentile intervals for the weights of the fit's edges.
+
+        Parameters
+        ----------
+        level : float
+            Between 0 and 1.
+        standardized : bool
+            Weights between latents of unit variance in the control.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"the level of an interval lies between 0 and 1, got {level}")
+        at, drawn = (self.fit_standardized, self.standardized) if standardized else (self.fit_weights, self.weights)
+        tails = [(1 - level) / 2, (1 + level) / 2]
+        rows = [
+            (self.latents[j], self.latents[i], at[i, j], *np.quantile(drawn[:, i, j], tails))
+            for i, j in self._pairs()
+            if at[i, j]
+        ]
+        return pd.DataFrame(rows, columns=["source", "target", "weight", "low", "high"])
+
+    @cached_property
+    def precedence(self) -> pd.DataFrame:
+        """Fraction of replicates in which the row's latent is an ancestor of the column's.
+
+        What is missing to one in a pair and its mirror image is the fraction in which neither comes before the other.
+        """
+        share = self.closures.mean(axis=0).T
+        return pd.DataFrame(share, index=list(self.latents), columns=list(self.latents))
+
+    @cached_property
+    def order(self) -> pd.DataFrame:
+        """Each distinct ancestor relation that came up, by its covering edges: how often, and whether it is the fit's.
+
+        Ancestor relations are counted, not lists of latents: latents that are not related have no order.
+        """
+        counts = Counter(closure.tobytes() for closure in self.closures)
+        size = self.fit_closure.shape
+        rows = []
+        for key, count in counts.most_common():
+            closure = np.frombuffer(key, dtype=bool).reshape(size)
+            rows.append(
+                (self._text(closure), count, count / self.n_replicates, bool((closure == self.fit_closure).all()))
+            )
+        table = pd.DataFrame(rows, columns=["ancestors", "count", "frequency", "as_in_fit"])
+        return table.sort_values(["count", "ancestors"], ascending=[False, True], ignore_index=True)
+
+    def _text(self, closure: np.ndarray) -> str:
+        cover = [f"{self.latents[j]} → {self.latents[i]}" for j, i in np.argwhere(transitive_reduction(closure).T)]
+        return ", ".join(cover) or "(none)"
+
+    @cached_property
+    def targets(self) -> pd.DataFrame:
+        """Whether the contexts kept hitting the same latents.
+
+        ``cosine`` is the mean, ``cosine_low`` the 5 % quantile of the cosine between a latent's row and its own row in
+        the fit; ``count`` the replicates in which the assignment of all rows to all original rows that maximises the
+        sum of cosines gives the latent back to itself.
+        """
+        own = np.zeros(len(self.latents), dtype=int)
+        for cosine in self.cosines:
+            rows, columns = linear_sum_assignment(-cosine)
+            own += rows == columns
+        diagonal = np.diagonal(self.cosines, axis1=1, axis2=2)
+        return pd.DataFrame(
+            {
+                "latent": list(self.latents),
+                "contexts": list(self.contexts),
+                "count": own,
+                "frequency": own / self.n_replicates,
+                "cosine": diagonal.mean(axis=0),
+                "cosine_low": np.quantile(diagonal, 0.05, axis=0),
+            }
+        )
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """How much of the fit came back, in one table."""
+        asked, R = self.n_replicates + len(self.failures), self.n_replicates
+        same_graph = ((self.weights != 0) == (self.fit_weights != 0)).all(axis=(1, 2))
+        same_order = (self.closures == self.fit_closure).all(axis=(1, 2))
+        edge_counts = np.count_nonzero(self.weights[:, self.fit_weights != 0], axis=0)
+        own_counts = self.targets["count"]
+        rows = [
+            ("replicates fitted", R, asked),
+            ("replicates that converged", int(self.converged.sum()), R),
+            ("same ancestor relation", int(same_order.sum()), R),
+            ("same graph", int(same_graph.sum()), R),
+            ("edges of the fit in 95 % of the replicates", int((edge_counts >= 0.95 * R).sum()), len(edge_counts)),
+            ("latents that match themselves in 95 %", int((own_counts >= 0.95 * R).sum()), len(own_counts)),
+        ]
+        table = pd.DataFrame(rows, columns=["quantity", "count", "of"])
+        return table.assign(frequency=table["count"] / table["of"].replace(0, np.nan))
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        kind = self.settings["kind"]
+        return f"Bootstrap({kind}: {self.n_replicates} replicates{failed}, {len(self.latents)} latents)"
+
+    def _repr_html_(self) -> str:
+        parts = [("Bootstrap", self.summary), ("Edges", self.edges), ("Targets", self.targets), ("Order", self.order)]
+        return "".join(
+            f"<h4>{title}</h4>{table.to_html(index=False, escape=True, float_format='{:.3g}'.format, max_rows=40)}"
+            for title, table in parts
+        )
+
+    # ---- files --------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.npz`` file of plain arrays, atomically."""
+        meta = {
+            "latents": list(self.latents),
+            "contexts": list(self.contexts),
+            "failures": [[number, text] for number, text in self.failures.items()],
+            "warnings": dict(self.warnings),
+            "settings": dict(self.settings),
+        }
+        save_arrays(path, "Bootstrap", {name: getattr(self, name) for name in _ARRAYS}, meta)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Bootstrap":
+        """Read what :meth:`save` wrote."""
+        arrays, meta = load_arrays(path, "Bootstrap")
+        try:
+            return cls(
+                latents=tuple(meta["latents"]),
+                contexts=tuple(meta["contexts"]),
+                failures={int(number): text for number, text in meta["failures"]},
+                warnings=meta["warnings"],
+                settings=meta["settings"],
+                **{name: arrays[name] for name in _ARRAYS},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is a damaged Bootstrap file ({type(error).__name__}: {error})") from None
+
+
+_ARRAYS = (
+    "fit_weights", "fit_standardized", "fit_closure", "weights", "standardized", "closures", "cosines", "replicates",
+    "loglik", "converged",
+)  # fmt: skip
