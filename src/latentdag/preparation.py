@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from latentdag import labels as lb
 from latentdag.core.errors import ContextError
@@ -70,18 +71,20 @@ def prepare(
             f"{d} latents are targeted, but the data have only {r} dimensions. Contexts that hit the same latent must "
             "say so: targets={context: latent name, …} (see latentdag.same_target_groups)"
         )
-    S = np.array([symmetrize(U.T @ s @ U) for s in S])
-    pooled = np.einsum("k,kij->ij", n / n.sum(), S)
-    weight = np.array([_shrink_by(s, pooled, c) for s, c in zip(S, m.counts, strict=True)]) if shrinkage else 0 * n
-    weight = np.where([kinds.get(c) == "do" for c in m.contexts], np.maximum(weight, DO_FLOOR), weight)
-    S = (1 - weight)[:, None, None] * S + weight[:, None, None] * pooled
+    S = S if r == m.n_features else U.T @ S @ U
+    # first to coordinates in which all contexts together have unit variance, where shrinking and checking are easy
     with lb.naming_contexts(m.contexts):
-        for k, s in enumerate(S):
-            _check_definite(s, pooled, k, int(m.counts[k]))
+        P = upper_factor(symmetrize(np.tensordot(n / n.sum(), S, axes=1)), context=0)
+    S = _congruence(P, S)
+    weight = _shrink_by(S, m.counts) if shrinkage else np.zeros(len(n))
+    weight = np.where([kinds.get(c) == "do" for c in m.contexts], np.maximum(weight, DO_FLOOR), weight)
+    S = (1 - weight)[:, None, None] * S + weight[:, None, None] * np.eye(r)
+    with lb.naming_contexts(m.contexts):
+        _check_definite(S, m.counts)
         F = upper_factor(S[0], context=0)
-    W = np.linalg.solve(F.T, U.T)
-    F_inv = np.linalg.solve(F, np.eye(r))
-    S = symmetrize(F_inv.T @ S @ F_inv)
+    S = _congruence(F, S)
+    F = F @ P
+    W = solve_triangular(F, U.T, trans="T")
     mu = (m.means - m.means[0]) @ W.T
     soft = [kinds.get(c) == "soft" for c in m.contexts]
     design = make_design(n, S, mu if means else None, hits, soft, d)
@@ -122,34 +125,37 @@ def _kinds(m: Moments, intervention: str | Mapping[Hashable, str]) -> dict[Hasha
     return kinds
 
 
-def _shrink_by(S: np.ndarray, pooled: np.ndarray, count: int) -> float:
+def _congruence(F: np.ndarray, S: np.ndarray) -> np.ndarray:
+    """``F^{-T} S F^{-1}`` of a stack."""
+    F_inv = solve_triangular(F, np.eye(len(F)))
+    return symmetrize(F_inv.T @ S @ F_inv)
+
+
+def _shrink_by(S: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Weight of the pooled covariance: oracle-approximating shrinkage, fading out once counts exceed dimensions.
 
     In coordinates where the pooled covariance is the identity, the OAS formula gives the weight that minimises the
     expected squared error of a Gaussian sample covariance of any true one. It never quite forgets to shrink, and a bias
     of order 1/n would show in an efficient estimator; hence the further factor r/n, which makes it of order 1/n².
     """
-    r = len(S)
+    r = S.shape[1]
+    trace, square = np.trace(S, axis1=1, axis2=2), np.square(S).sum(axis=(1, 2))
+    spread = (counts + 1 - 2 / r) * (square - trace**2 / r)
+    oas = ((1 - 2 / r) * square + trace**2) / np.maximum(spread, np.finfo(float).tiny)
+    return np.minimum(oas, 1.0) * np.minimum(1.0, r / np.maximum(counts - 1, 1))
+
+
+def _check_definite(S: np.ndarray, counts: np.ndarray) -> None:
+    """Every covariance must have an inverse, relative to the pooled one."""
     try:
-        F = upper_factor(pooled, 0)
-    except ContextError:
-        return 0.0
-    T = np.linalg.solve(F.T, np.linalg.solve(F.T, S).T)
-    tr, tr2 = np.trace(T), float(np.sum(T * T))
-    spread = (count + 1 - 2 / r) * (tr2 - tr**2 / r)
-    oas = 1.0 if spread <= 0 else min(1.0, ((1 - 2 / r) * tr2 + tr**2) / spread)
-    return float(oas * min(1.0, r / max(count - 1, 1)))
-
-
-def _check_definite(S: np.ndarray, pooled: np.ndarray, k: int, count: int) -> None:
-    scale = np.sqrt(np.diagonal(pooled))
-    w = np.linalg.eigvalsh(S / np.outer(scale, scale))
-    if w[0] <= 1e-15 * max(w[-1], 1e-300):
+        np.linalg.cholesky(S)
+    except np.linalg.LinAlgError:
+        k = int(np.argmin([np.linalg.eigvalsh(s)[0] for s in S]))
         raise ContextError(
             k,
-            f"its covariance of {count} samples is singular in {len(S)} dimensions; turn shrinkage on, say that it is "
-            "a do-intervention (intervention='do'), or use fewer features",
-        )
+            f"its covariance of {counts[k]} samples is singular in {S.shape[1]} dimensions; turn shrinkage on, say that "
+            "it is a do-intervention (intervention='do'), or use fewer features",
+        ) from None
 
 
 def single_target_contexts(design: Design) -> list[int]:

@@ -24,9 +24,10 @@ def log_likelihood(model: LatentModel, m: Moments) -> float:
     stretch = np.linalg.slogdet(model.mixing.T @ model.mixing)[1]
     for k, context in enumerate(m.contexts):
         n, law = m.counts[k], model.law(context)
+        # in units of the noises
         B = law.structural @ H
-        deviation = m.means[k] - law.mean
-        second = m.covariances[k] * (n - 1) / n + np.outer(deviation, deviation)
+        deviation = B @ (m.means[k] - model.offset) - law.shift / np.sqrt(law.noise_variance)
+        scatter = np.vdot(B @ m.covariances[k], B) * (n - 1) / n + deviation @ deviation
         log_det = 2 * np.linalg.slogdet(law.structural)[1] - stretch
-        total += 0.5 * n * (log_det - np.einsum("ij,jk,ik->", B, second, B) - model.n_latents * np.log(2 * np.pi))
+        total += 0.5 * n * (log_det - scatter - model.n_latents * np.log(2 * np.pi))
     return float(total)

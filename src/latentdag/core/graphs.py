@@ -133,28 +133,38 @@ def _worth_keeping(delta: Array, V: Array, penalty: float, allowed: BoolArray, r
     left = np.arange(len(delta))
     barred = np.flatnonzero(~allowed & ~required)
     left, delta, V = _drop(left, delta, V, barred)
-    cost = np.where(required[left], np.inf, 0.5 * delta**2 / np.diagonal(V))
-    left, delta, V = _drop_cheap(left, delta, V, cost, 0.5 * penalty)
-    while len(left):
-        cost = np.where(required[left], np.inf, 0.5 * delta**2 / np.diagonal(V))
+    left, delta, V = _drop_cheap(left, delta, V, required, 0.5 * penalty)
+    # one at a time from here: what is dropped stays in the arrays, with infinite cost
+    cost = np.empty(len(left))
+    gone = required[left]
+    delta, V = delta.copy(), V.copy()
+    for _ in left:
+        np.divide(0.5 * delta**2, np.diagonal(V), out=cost, where=~gone)
+        cost[gone] = np.inf
         least = int(np.argmin(cost))
         if cost[least] >= penalty:
             break
-        left, delta, V = _drop(left, delta, V, np.array([least]))
-    return left
+        pull = V[:, least] / V[least, least]
+        delta -= pull * delta[least]
+        V -= np.outer(pull, V[least])
+        gone[least] = True
+    return left[~gone | required[left]]
 
 
 def _drop(left: IntArray, delta: Array, V: Array, gone: IntArray) -> tuple[IntArray, Array, Array]:
     """What is left, its estimate and covariance once the entries ``gone`` are known to be zero."""
     if not len(gone):
         return left, delta, V
-    kept = np.setdiff1d(np.arange(len(left)), gone)
+    kept = np.delete(np.arange(len(left)), gone)
     pull = np.linalg.solve(V[np.ix_(gone, gone)], V[np.ix_(gone, kept)]).T
     return left[kept], delta[kept] - pull @ delta[gone], V[np.ix_(kept, kept)] - pull @ V[np.ix_(gone, kept)]
 
 
-def _drop_cheap(left: IntArray, delta: Array, V: Array, cost: Array, bound: float) -> tuple[IntArray, Array, Array]:
+def _drop_cheap(
+    left: IntArray, delta: Array, V: Array, required: BoolArray, bound: float
+) -> tuple[IntArray, Array, Array]:
     """Drop one after the other, cheapest first, up to the first that costs the bound: one factorisation tells."""
+    cost = np.where(required[left], np.inf, 0.5 * delta**2 / np.diagonal(V))
     order = np.argsort(cost, kind="stable")
     try:
         L = np.linalg.cholesky(V[np.ix_(order, order)])

@@ -98,32 +98,29 @@ def make_design(
     hits, soft : per context
     d : number of latents
     """
-    n_minus, S_minus = np.empty(d), np.empty((d, *S.shape[1:]))
-    _, everything = _pool(n, S, means, np.ones(len(n), dtype=bool))
-    for i in range(d):
-        alone = np.array([i not in rows for rows in hits])
-        n_minus[i], S_minus[i] = _pool(n, S, means, alone)
+    n = np.asarray(n, dtype=float)
+    alone = np.array([[i not in rows for rows in hits] for i in range(d)] + [[True] * len(n)])
+    weight = alone * n
+    total = weight.sum(axis=1)
+    weight /= total[:, None]
+    if means is None:
+        pooled = np.tensordot(weight, S, axes=1)
+    else:
+        # about the mean of everything, so that no digits are lost when means lie far from zero
+        away = means - weight[-1] @ means
+        common = weight @ away
+        pooled = np.tensordot(weight, S + away[:, :, None] * away[:, None, :], axes=1)
+        pooled -= common[:, :, None] * common[:, None, :]
     return Design(
-        np.asarray(n, dtype=float),
+        n,
         S,
         tuple(tuple(rows) for rows in hits),
         tuple(soft),
-        n_minus,
-        S_minus,
-        everything,
+        total[:-1],
+        pooled[:-1],
+        pooled[-1],
         None if means is None else means - means[0],
     )
-
-
-def _pool(
-    n: Array, S: Array, means: Array | None, chosen: "np.ndarray[tuple[int], np.dtype[np.bool_]]"
-) -> tuple[float, Array]:
-    weight = n[chosen] / n[chosen].sum()
-    pooled = np.einsum("k,kij->ij", weight, S[chosen])
-    if means is not None:
-        away = means[chosen] - weight @ means[chosen]
-        pooled = pooled + (weight[:, None] * away).T @ away
-    return float(n[chosen].sum()), pooled
 
 
 @dataclass(frozen=True)
