@@ -3,13 +3,17 @@
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pandas as pd
 
-from latentdag.model import LatentModel
+from latentdag.inference.edges import edge_table, supported_order
+from latentdag.inference.errors import Uncertainty
+from latentdag.model import LatentModel, Scaling
+from latentdag.samples import Samples
 from latentdag.storage import load_arrays, save_arrays
 
 
@@ -73,16 +77,76 @@ class Fit:
     def bic(self) -> float:
         return float(-2 * self.loglik + np.log(self.n_samples) * self.n_parameters)
 
-    def edges(self) -> pd.DataFrame:
-        """One row per edge of the graph: source, target, weight, and the weight between latents of unit variance."""
-        sd = dict(zip(self.latents, np.sqrt(np.diagonal(self.model.law().latent_covariance)), strict=True))
-        rows = [
-            (source, target, weight, weight * sd[source] / sd[target])
-            for source, target, weight in self.graph.edges(data="weight")
-        ]
-        table = pd.DataFrame(rows, columns=["source", "target", "weight", "standardized_weight"])
-        position = {name: i for i, name in enumerate(self.order)}
-        return table.sort_values(["source", "target"], key=lambda column: column.map(position), ignore_index=True)
+    # ---- how sure ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _gaussian_uncertainty(self) -> Uncertainty:
+        return Uncertainty(self)
+
+    def uncertainty(self, data: Samples | None = None) -> Uncertainty:
+        """How well the parameters are known: what every table below is made from.
+
+        Parameters
+        ----------
+        data : (X, contexts), optional
+            The samples behind the moments. With them errors hold for any noise (the sandwich); without, for Gaussian
+            noise, and no second pass is needed. The Gaussian answer is computed once and kept.
+        """
+        return self._gaussian_uncertainty if data is None else Uncertainty(self, data)
+
+    def edges(self, level: float | None = None, data: Samples | None = None) -> pd.DataFrame:
+        """One row per edge of the graph, with a Wald test of each.
+
+        Parameters
+        ----------
+        level : float, optional
+            Adds ``lower`` and ``upper`` of the weight at this confidence.
+        data : (X, contexts), optional
+            As for :meth:`uncertainty`.
+
+        Returns
+        -------
+        DataFrame
+            source, target, weight, std_error, z, p_value, q_value, standardized_weight (between latents of unit
+            variance). q-values are Benjamini and Hochberg's over *all* pairs forward in the order, those without an
+            edge at p = 1: the search looked at every one of them, and kept what looked best. Methods other than
+            maximum likelihood have no standard errors; ``.attrs["note"]`` says so.
+        """
+        return edge_table(self, self.uncertainty(data), level)
+
+    def standard_errors(self, scaling: Scaling = "paper", data: Samples | None = None) -> pd.DataFrame:
+        """Every number of the model with its standard error.
+
+        Parameters
+        ----------
+        scaling : "paper", "unit-variance" or "unit-norm"
+            Of the rows of H. In the paper's scaling the column of each row's largest entry is held fixed.
+        data : (X, contexts), optional
+            As for :meth:`uncertainty`.
+
+        Returns
+        -------
+        DataFrame
+            quantity, row, column, estimate, std_error. Quantities are "unmixing" (H), "structural" (B_0), "weight" and
+            "total_effect" (of column on row), "noise_variance", and per context (row) and target (column) "scale" (λ)
+            and "shift". The error is infinite where the data do not determine the number.
+        """
+        return self.uncertainty(data).table(scaling)
+
+    def confidence_intervals(
+        self, level: float = 0.95, data: Samples | None = None, scaling: Scaling = "paper"
+    ) -> pd.DataFrame:
+        """:meth:`standard_errors` with the columns ``lower`` and ``upper``, for each number on its own."""
+        return self.uncertainty(data).intervals(level, scaling)
+
+    def partial_order(self, level: float = 0.95, data: Samples | None = None) -> nx.DiGraph:
+        """Which latent certainly comes before which.
+
+        An edge of the result means that there is a path of edges with ``q_value`` at most ``1 − level`` from one to the
+        other, and that the best order found that contradicts the graph, if it reverses the two, is at least
+        ``log(1 / (1 − level))`` nats behind. Two latents without an edge either way are not told apart by these data.
+        """
+        return supported_order(self, self.edges(data=data), level)
 
     def summary(self, n_features: int = 3) -> str:
         """A table for people: each latent, sources first, with its contexts, parents and strongest features."""
