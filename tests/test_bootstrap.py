@@ -163,32 +163,39 @@ def test_workers_and_checkpoints_change_nothing(tmp_path):
     bootstrap(M, 2, rng=3, checkpoint=folder)
     same(alone, bootstrap(M, 6, rng=3, checkpoint=folder))
     (folder / "piece-000001.npz").unlink()
-    same(alone, bootstrap(M, 6, rng=3, checkpoint=folder, n_jobs=2))
+    (folder / "piece-000004.npz").unlink()
+    same(alone, bootstrap(M, 6, rng=3, checkpoint=folder))
+    same(alone, bootstrap(M, 6, rng=3, n_jobs=2))
     assert not np.array_equal(alone.weights, bootstrap(M, 6, rng=4).weights)
 
 
 RUN = """
-import sys, numpy as np, latentdag as ld
+import sys, time, latentdag as ld
 from latentdag.inference.bootstrap import bootstrap
-m = ld.Moments.load(sys.argv[1])
-bootstrap(m, 20, rng=1, checkpoint=sys.argv[2]).save(sys.argv[3])
+from latentdag.inference.checkpoint import Checkpoint
+moments, folder, result, pause = sys.argv[1:]
+write = Checkpoint.write
+Checkpoint.write = lambda *piece: (write(*piece), time.sleep(float(pause)))
+bootstrap(ld.Moments.load(moments), 10, rng=1, checkpoint=folder).save(result)
 """
 
 
 def test_killed_in_the_middle_and_started_again(tmp_path):
     M.save(tmp_path / "m.npz")
-    command = [sys.executable, "-c", RUN, str(tmp_path / "m.npz"), str(tmp_path / "run"), str(tmp_path / "result.npz")]
+    command = [sys.executable, "-c", RUN, *(str(tmp_path / name) for name in ("m.npz", "run", "result.npz"))]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment)
+    process = subprocess.Popen([*command, "0.5"], env=environment)  # slow enough to be caught in the middle
     deadline = time.monotonic() + 60
-    while len(list((tmp_path / "run").glob("piece-*.npz"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.005)
+    while (
+        len(list((tmp_path / "run").glob("piece-*.npz"))) < 2 and process.poll() is None and time.monotonic() < deadline
+    ):
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    finished = len(list((tmp_path / "run").glob("piece-*.npz")))
-    assert 2 <= finished < 20
-    subprocess.run(command, check=True, env=environment)
-    same(Bootstrap.load(tmp_path / "result.npz"), bootstrap(M, 20, rng=1))
+    assert 2 <= len(list((tmp_path / "run").glob("piece-*.npz"))) < 10
+    assert not (tmp_path / "result.npz").exists()
+    subprocess.run([*command, "0"], check=True, env=environment)
+    same(Bootstrap.load(tmp_path / "result.npz"), bootstrap(M, 10, rng=1))
 
 
 def test_a_checkpoint_of_other_work_is_refused(tmp_path):

@@ -81,7 +81,8 @@ class Reference:
         pivot = model.unmixing[np.arange(len(self.pivots)), self.pivots]
         if not pivot.all():
             lost = int(np.argmin(np.abs(pivot)))
-            raise ValueError(f"latent {self.latents[lost]!r} does not load on feature {self.pivots[lost]} any more")
+            feature = self.model.feature_names[self.pivots[lost]]
+            raise ValueError(f"latent {self.latents[lost]!r} does not use feature {feature!r} any more")
         # a latent of unit variance still has a sign: the one that agrees with the original
         sign = np.where(np.diagonal(self.cosines(model)) < 0, -1.0, 1.0)
         unit = np.sqrt(np.diagonal(model.law().latent_covariance)) * sign

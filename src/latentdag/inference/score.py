@@ -5,8 +5,8 @@ A number of nats means little by itself, so every held-out context is scored und
 * ``model``: the law of the fitted model, for a new combination with the interventions of its parts applied together;
 * ``saturated``: the context's own mean and covariance, which no prediction can beat;
 * ``control``: as if nothing had been done;
-* ``additive``: the control's covariance, its mean moved by the sum of the shifts that each part causes alone. This is
-  what a biologist uses to tell whether two perturbations interact.
+* ``additive``: the control's covariance, its mean moved by the sum of the shifts that each part causes alone (a context
+  of the fit has one part, itself). This is what a biologist uses to tell whether two perturbations interact.
 
 All are densities on the space that the model gives the features: all of it, or the range of the mixing where the
 features have fewer dimensions. Expectations over the samples need their mean and covariance only, so held-out data are
