@@ -1,0 +1,101 @@
+"""The omnibus test of a fit: is there any model of its kind that explains all contexts at once?"""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from latentdag.core.flags import full_parents
+from latentdag.core.goodness import goodness
+from latentdag.core.linalg import range_basis
+from latentdag.core.optimize import maximize
+from latentdag.errors import LatentDAGWarning
+from latentdag.fitting import check_design
+from latentdag.moments import Moments
+from latentdag.preparation import prepare
+from latentdag.result import Fit
+
+
+@dataclass(frozen=True)
+class Omnibus:
+    """Likelihood ratio of the full order of a fit against free means and covariances.
+
+    Attributes
+    ----------
+    statistic, dof, p_value : float
+        ``nan`` where there is no test.
+    loglik : float
+        Of the full order, relative to the saturated model.
+    reason : str
+        Why there is no test.
+    """
+
+    statistic: float = float("nan")
+    dof: float = float("nan")
+    p_value: float = float("nan")
+    loglik: float = float("nan")
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"no omnibus test: {self.reason}"
+        return f"omnibus χ² = {self.statistic:.1f} on {self.dof:g} degrees of freedom, p = {self.p_value:.3g}"
+
+
+def omnibus_test(fit: Fit, m: Moments) -> Omnibus:
+    """Test a fit against the saturated model.
+
+    Parameters
+    ----------
+    fit : Fit
+        Its order, targets and kinds of interventions are tested; every earlier latent may be a parent, so that the
+        choice of edges plays no part.
+    m : Moments
+        The data it was fitted to. Contexts that the fit does not know are left out.
+
+    Notes
+    -----
+    Samples are taken as Gaussian. Were the order a poor one, the p-value would be too small: it is the search's best.
+    """
+    check_design(m)
+    missing = [c for c in fit.model.contexts if c not in m.contexts]
+    if missing:
+        raise ValueError(f"the fit has a context {missing[0]!r} that the moments lack: pass the data it was fitted to")
+    m = m.select(fit.model.interventions)
+    kinds = {c: change.kind for c, change in fit.model.interventions.items()}
+    if {"do", "mixed"} & set(kinds.values()):
+        return Omnibus(reason="a latent that is set to a value has no density")
+    means = bool(fit.options.get("means", True))
+    prepared = prepare(m, fit.targets, _kinds(fit, kinds), means, shrinkage=False) if _enough(m) else None
+    if prepared is None:
+        k = int(np.argmin(m.counts))
+        return Omnibus(
+            reason=f"context {m.contexts[k]!r} has {m.counts[k]} samples, too few for a covariance of its own in as many "
+            "dimensions as the data have"
+        )
+    design = prepared.design
+    order = tuple(prepared.latents.index(name) for name in fit.order)
+    H = fit.model.reordered(prepared.latents).unmixing @ np.linalg.pinv(prepared.W)
+    parents = full_parents(order)
+    best = maximize(design, H, parents)
+    if best is None:
+        return Omnibus(reason="the full order has no finite likelihood: the covariances are too near singular")
+    if not best.converged:
+        warnings.warn(f"omnibus test: {best.gain:.3g} nats short of the maximum", LatentDAGWarning, stacklevel=2)
+    found = goodness(design, best.value, parents, order)
+    if found.dof <= 0:
+        return Omnibus(reason="a model of this kind fits any moments of so few contexts")
+    p_value = float(stats.chi2.sf(found.statistic, found.dof))
+    return Omnibus(found.statistic, float(found.dof), p_value, -found.nats)
+
+
+def _enough(m: Moments) -> bool:
+    return bool(m.counts.min() > max(range_basis(m.pooled_covariance()).shape[1], 2))
+
+
+def _kinds(fit: Fit, kinds: dict[Any, str]) -> dict[Any, str]:
+    """A soft intervention on what turned out a source was stored as perfect; the options know better."""
+    asked = fit.options.get("intervention")
+    return dict.fromkeys(kinds, asked) if asked == "soft" else kinds
