@@ -12,6 +12,7 @@ import pandas as pd
 
 from latentdag.inference.edges import edge_table, supported_order
 from latentdag.inference.errors import Uncertainty
+from latentdag.inference.prediction import Prediction, predict
 from latentdag.model import LatentModel, Scaling
 from latentdag.samples import Samples
 from latentdag.storage import load_arrays, save_arrays
@@ -147,6 +148,16 @@ class Fit:
         ``log(1 / (1 − level))`` nats behind. Two latents without an edge either way are not told apart by these data.
         """
         return supported_order(self, self.edges(data=data), level)
+
+    def predict(
+        self, changes: Any, level: float = 0.95, *, kind: str = "perfect", data: Samples | None = None
+    ) -> Prediction:
+        """Mean and covariance of the features in a context that was never run, with intervals.
+
+        ``fit.predict(["A", "B"])`` is the double perturbation of two single ones; see
+        :func:`latentdag.inference.prediction.predict`.
+        """
+        return predict(self, changes, level, kind=kind, data=data)
 
     def summary(self, n_features: int = 3) -> str:
         """A table for people: each latent, sources first, with its contexts, parents and strongest features."""

@@ -1,0 +1,242 @@
+"""Which latents a context acts on: contexts that were not in a fit, and unclaimed targets of those that were.
+
+Every latent has a joint test of its noise's mean, variance and independence of its parents
+(:mod:`latentdag.core.mechanisms`). Under its null a latent is left alone *whatever happens to the others*, so the tests
+of one context find one target, several or none without a search over sets. Exact nulls are rejected by enough cells;
+the effect sizes say whether it matters.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.core.mechanisms import joint_test, law_of_context, statistics
+from latentdag.inference.edges import q_values
+from latentdag.inference.errors import Uncertainty
+from latentdag.moments import Moments
+from latentdag.samples import Samples, context_blocks
+
+if TYPE_CHECKING:
+    from latentdag.result import Fit
+
+COLUMNS = [
+    "context", "latent", "shift", "log_variance_ratio", "parent_correlation", "statistic", "dof", "p_value", "q_value",
+    "is_target",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class TargetTest:
+    """Tests of every latent in every context asked about.
+
+    Attributes
+    ----------
+    table : DataFrame
+        Per context and latent: ``shift`` of its noise's mean (in standard deviations), ``log_variance_ratio`` to the
+        control, ``parent_correlation`` of its noise with what its parents contribute, the joint ``statistic`` with its
+        ``dof``, ``p_value``, ``q_value``, and whether it ``is_target`` at the level asked for.
+    alpha : float
+    """
+
+    table: pd.DataFrame
+    alpha: float
+
+    @property
+    def targets(self) -> dict[Hashable, tuple[str, ...]]:
+        """Latents found in each context."""
+        return {
+            context: tuple(part.loc[part["is_target"], "latent"])
+            for context, part in self.table.groupby("context", sort=False)
+        }
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """One row per context: verdict "none", "one" or "several", targets, and the smallest p-value."""
+        smallest = self.table.groupby("context", sort=False)["p_value"].min()
+        rows = [
+            (context, ("none", "one", "several")[min(len(found), 2)], ", ".join(found), smallest[context])
+            for context, found in self.targets.items()
+        ]
+        return pd.DataFrame(rows, columns=["context", "verdict", "targets", "smallest_p_value"])
+
+    def __repr__(self) -> str:
+        return self.summary.to_string(index=False)
+
+    def _repr_html_(self) -> str:
+        return str(self.summary.to_html(index=False))
+
+
+def find_targets(
+    fit: "Fit",
+    m: Moments,
+    contexts: Sequence[Hashable] | None = None,
+    *,
+    means: bool | None = None,
+    alpha: float = 0.05,
+    data: Samples | None = None,
+) -> TargetTest:
+    """Find the targets of contexts that were not in the fit.
+
+    Parameters
+    ----------
+    fit : Fit
+        By maximum likelihood.
+    m : Moments
+        Of the same features; contexts of the fit in it are passed over.
+    contexts : labels, optional
+        By default every context of ``m`` that the fit does not have.
+    means : bool, optional
+        Whether a shifted mean counts; by default if the fit used means.
+    alpha : float
+        False-discovery rate among the latents of one context; the chance of any finding where there is no target.
+    data : (X, contexts), optional
+        Samples of the fit's contexts and of the new ones: then tests hold for any noise.
+
+    Returns
+    -------
+    TargetTest
+    """
+    known = fit.model.contexts
+    chosen = [c for c in m.contexts if c not in known] if contexts is None else list(contexts)
+    clash = [c for c in chosen if c in known]
+    if clash:
+        raise ValueError(f"context {clash[0]!r} is part of the fit: use off_targets for it")
+    if not chosen:
+        raise ValueError(f"every context of these moments is part of the fit already: {list(m.contexts)}")
+    uncertainty = _checked(fit, m, data)
+    rows = []
+    for context in chosen:
+        k = m.index(context)
+        e, A = _noise_moments(uncertainty, m, k)
+        sampling = [_sampling(int(m.counts[k]))] * fit.model.n_latents
+        if data is not None:
+            sampling = _robust_sampling(uncertainty, data, context, m.means[k], A)
+        for i, latent in enumerate(fit.latents):
+            values, g = statistics(uncertainty.quantities, i, e, A)
+            rows.append((context, latent, *_test(uncertainty, i, values, sampling[i], g, 1.0, means, m.counts[k])))
+    return _result(rows, alpha, by_context=True)
+
+
+def off_targets(fit: "Fit", m: Moments, *, means: bool | None = None, alpha: float = 0.05) -> TargetTest:
+    """Test the contexts of a fit for effects on latents that they are supposed to leave alone.
+
+    Parameters
+    ----------
+    fit : Fit
+        By maximum likelihood.
+    m : Moments
+        Those behind the fit.
+    means : bool, optional
+        Whether a shifted mean counts; by default if the fit used means.
+    alpha : float
+        False-discovery rate among all pairs of a context and a latent.
+
+    Returns
+    -------
+    TargetTest
+        Of the pairs that the fit does not have as targets. Gaussian noise is assumed.
+    """
+    uncertainty = _checked(fit, m, None)
+    counts = dict(zip(m.contexts, m.counts.tolist(), strict=True))
+    for context, count in zip(fit.model.contexts, fit.counts, strict=True):
+        if counts.get(context) != count:
+            raise ValueError(
+                f"context {context!r} has {counts.get(context, 'no')} samples here and {count} in the fit: pass the "
+                "moments that were fitted"
+            )
+    rows = []
+    for k, context in enumerate(fit.model.contexts):
+        if k == 0:
+            continue
+        e, A = _noise_moments(uncertainty, m, m.index(context))
+        e_model, A_model = law_of_context(uncertainty.quantities, k)
+        n = fit.counts[k]
+        for i, latent in enumerate(fit.latents):
+            if latent in fit.model.interventions[context].targets:
+                continue
+            values, _ = statistics(uncertainty.quantities, i, e, A)
+            _, g = statistics(uncertainty.quantities, i, e_model, A_model)
+            rows.append((context, latent, *_test(uncertainty, i, values, _sampling(n), g, -1.0, means, n)))
+    return _result(rows, alpha, by_context=False)
+
+
+def _checked(fit: "Fit", m: Moments, data: Samples | None) -> Uncertainty:
+    if tuple(m.feature_names) != tuple(fit.model.feature_names):
+        raise ValueError(
+            f"the moments have {m.n_features} features {list(m.feature_names)[:3]}…, the fit {fit.model.n_features} "
+            f"{list(fit.model.feature_names)[:3]}…: they must be the same"
+        )
+    uncertainty = fit.uncertainty(data)
+    if uncertainty.covariance is None:
+        raise ValueError(f"tests of targets need standard errors: {uncertainty.note}")
+    return uncertainty
+
+
+def _noise_moments(uncertainty: Uncertainty, m: Moments, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (d,) and covariance (d, d) of the control's noises in a context."""
+    M = uncertainty.quantities.M
+    return M @ (m.means[k] - uncertainty.fit.model.offset), M @ m.covariances[k] @ M.T
+
+
+def _sampling(n: int) -> np.ndarray:
+    """Sampling covariance (3, 3) of the statistics for Gaussian noise."""
+    return np.diag([1 / n, 2 / (n - 1), 1 / n])
+
+
+def _robust_sampling(
+    uncertainty: Uncertainty, data: Samples, context: Hashable, mean: np.ndarray, A: np.ndarray
+) -> list[np.ndarray]:
+    """The same from the samples, one per latent."""
+    of, model = uncertainty.quantities, uncertainty.fit.model
+    d = model.n_latents
+    c = of.A @ of.point.B_inv
+    with np.errstate(divide="ignore"):
+        size = np.sqrt(np.diagonal(A) * np.einsum("ij,jk,ik->i", c, A, c))
+        weight = np.where(size > 0, 1 / size, 0.0)
+    total, sums, n = np.zeros((d, 3, 3)), np.zeros((d, 3)), 0
+    for _, X in context_blocks(data, [context], model.n_features):
+        eps = (X - mean) @ of.M.T
+        psi = np.stack([eps, eps**2 / np.diagonal(A), eps * (eps @ c.T) * weight], axis=2)
+        total += np.einsum("nia,nib->iab", psi, psi)
+        sums += psi.sum(axis=0)
+        n += len(X)
+    return list((total - sums[:, :, None] * sums[:, None, :] / n) / n**2)
+
+
+def _test(
+    uncertainty: Uncertainty,
+    i: int,
+    values: np.ndarray,
+    sampling: np.ndarray,
+    g: Any,
+    sign: float,
+    means: bool | None,
+    n: int,
+) -> tuple[float, ...]:
+    """Effect sizes and joint test of one latent in one context."""
+    covariance = uncertainty.covariance
+    assert covariance is not None  # checked by the callers
+    used_means = uncertainty.point.tau is not None
+    tested = np.array([used_means if means is None else means and used_means, True, uncertainty.point.edge[i].any()])
+    tested &= covariance.knows(g)
+    V = sampling + sign * covariance.covariance(g)
+    centred = values + np.array([0.0, 1 / (n - 1), 0.0])  # the logarithm of a χ² mean is low by 1/dof
+    kept = np.ix_(tested, tested)
+    statistic, dof, p = joint_test(centred[tested], V[kept])
+    shift, log_ratio, correlation = values
+    return shift if used_means else np.nan, log_ratio, correlation, statistic, dof, p
+
+
+def _result(rows: list[Any], alpha: float, by_context: bool) -> TargetTest:
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is a rate between 0 and 1, got {alpha}")
+    table = pd.DataFrame(rows, columns=COLUMNS[:8])
+    families = table.groupby("context", sort=False).indices.values() if by_context else [np.arange(len(table))]
+    q = np.full(len(table), np.nan)
+    for family in families:
+        q[family] = q_values(table["p_value"].to_numpy()[family], 0)
+    table["q_value"], table["is_target"] = q, q <= alpha
+    return TargetTest(table, alpha)
