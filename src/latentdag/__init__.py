@@ -13,6 +13,8 @@ _HOME = {
     "partial_order_rq": "identification",
     "identify": "identification",
     "identify_partial_order": "identification",
+    "equivalent_models": "equivalence",
+    "reduced_model": "equivalence",
     "Fit": "result",
     "fit": "fitting",
     "latent_dimension": "reduction",
@@ -27,6 +29,7 @@ __all__ = [*_HOME, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
     from latentdag import counterexamples, errors, methods, metrics, pl, posets, simulate
+    from latentdag.equivalence import equivalent_models, reduced_model
     from latentdag.fitting import fit
     from latentdag.identification import identify, identify_partial_order, partial_order_rq
     from latentdag.interventions import Intervention

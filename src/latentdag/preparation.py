@@ -9,6 +9,7 @@ from scipy.linalg import solve_triangular
 
 from latentdag import labels as lb
 from latentdag.core.errors import ContextError
+from latentdag.core.graphs import Rules
 from latentdag.core.likelihood import Design, make_design
 from latentdag.core.linalg import range_basis, symmetrize, upper_factor
 from latentdag.interventions import KINDS
@@ -55,8 +56,11 @@ def prepare(
     intervention: str | Mapping[Hashable, str] = "perfect",
     means: bool = True,
     shrinkage: bool = True,
+    unintervened: str = "downstream",
 ) -> Prepared:
     """Whiten moments and lay out the design."""
+    if unintervened not in ("downstream", "upstream"):
+        raise ValueError(f"unintervened must be 'downstream' or 'upstream', got {unintervened!r}")
     for label, count in zip(m.contexts, m.counts, strict=True):
         if count < 3:
             raise ValueError(f"context {label!r} has {count} samples; at least 3 are needed: drop it")
@@ -71,6 +75,8 @@ def prepare(
             f"{d} latents are targeted, but the data have only {r} dimensions. Contexts that hit the same latent must "
             "say so: targets={context: latent name, …} (see latentdag.same_target_groups)"
         )
+    if unintervened == "upstream":
+        latents, d = [*latents, *_other_names(latents, r - d)], r
     S = S if r == m.n_features else U.T @ S @ U
     # first to coordinates in which all contexts together have unit variance, where shrinking and checking are easy
     with lb.naming_contexts(m.contexts):
@@ -113,6 +119,14 @@ def _hits(m: Moments, targets: Mapping[Hashable, Any] | None) -> tuple[list[tupl
     return [(), *(tuple(latents.index(name) for name in named[c]) for c in contexts)], latents
 
 
+def _other_names(taken: Sequence[str], number: int) -> list[str]:
+    """Names for the latents that nobody intervened on."""
+    word = "other"
+    while any(name.startswith(f"{word} ") for name in taken):
+        word += "'"
+    return [f"{word} {j + 1}" for j in range(number)]
+
+
 def _kinds(m: Moments, intervention: str | Mapping[Hashable, str]) -> dict[Hashable, str]:
     kinds = {
         c: intervention if isinstance(intervention, str) else intervention.get(c, "perfect") for c in m.contexts[1:]
@@ -153,8 +167,8 @@ def _check_definite(S: np.ndarray, counts: np.ndarray) -> None:
         k = int(np.argmin([np.linalg.eigvalsh(s)[0] for s in S]))
         raise ContextError(
             k,
-            f"its covariance of {counts[k]} samples is singular in {S.shape[1]} dimensions; turn shrinkage on, say that "
-            "it is a do-intervention (intervention='do'), or use fewer features",
+            f"its covariance of {counts[k]} samples is singular in {S.shape[1]} dimensions; turn shrinkage on, say "
+            "that it is a do-intervention (intervention='do'), or use fewer features",
         ) from None
 
 
@@ -165,6 +179,21 @@ def single_target_contexts(design: Design) -> list[int]:
         alone = [k for k, rows in enumerate(design.hits) if rows == (i,)]
         best.append(max(alone, key=lambda k: design.n[k], default=-1))
     return best
+
+
+def edge_rules(prepared: Prepared, penalty: float, forbidden: Any = None, required: Any = None) -> Rules:
+    """What users say about edges, and that latents without interventions come first, as causes of all others.
+
+    Those are known up to rotation only, so all of their edges stay: which of them vanish is a matter of coordinates.
+    """
+    allowed, needed = permitted(prepared.latents, forbidden, True), permitted(prepared.latents, required, False)
+    hit = {i for rows in prepared.design.hits for i in rows}
+    rest = tuple(i for i in range(prepared.design.d) if i not in hit)
+    for i in rest:
+        allowed[i] = False
+        needed[:, i] = True
+    needed[list(rest)] = False
+    return Rules(penalty, allowed, needed, rest)
 
 
 def permitted(latents: Sequence[str], edges: Any, default: bool) -> np.ndarray:

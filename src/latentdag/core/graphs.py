@@ -42,14 +42,18 @@ class Rules:
         Nats that an edge must be worth.
     allowed : (d, d) bool, ``[i, j]`` iff j may be a parent of i
     required : (d, d) bool, edges that stay
+    rest : rows that nobody intervenes on, which come first in every order, as they are
     """
 
     penalty: float
     allowed: BoolArray
     required: BoolArray
+    rest: Order = ()
 
     def permit(self, order: Order) -> bool:
         """Whether the order lets every required edge point forward."""
+        if order[: len(self.rest)] != self.rest:
+            return False
         position = np.argsort(order)
         i, j = np.nonzero(self.required)
         return bool((position[j] < position[i]).all())
@@ -60,6 +64,10 @@ class TwoRegressions:
 
     def __init__(self, stack: Stack, H: Array, order: Order):
         self.stack, self.order, self.rows = stack, order, H[list(order)]
+
+    def alone(self, t: int) -> Array:
+        """Coefficients (t,) of the latent at position t where it is left alone."""
+        return self._regress(t, 0).b
 
     def targeted(self, t: int) -> Array:
         """Coefficients (t,) of the latent at position t where it is targeted; zero for the right row."""
@@ -107,11 +115,14 @@ class _Regression:
 def perfect_rows(design: Design, H: Array, order: Order) -> Array:
     """Within the flag of an order, the rows that perfect interventions mean.
 
-    That is what is left of each latent, in the contexts that target it, after regressing out its predecessors.
+    That is what is left of each latent, in the contexts that target it, after regressing out its predecessors; of a
+    latent that no context targets, what is left anywhere, so that those are uncorrelated.
     """
     regress, rows = TwoRegressions(Stack(design), H, order), H.copy()
+    never = set(range(design.d)).difference(*design.hits)
     for t, i in enumerate(order):
-        rows[i] = H[i] - regress.targeted(t) @ H[list(order[:t])]
+        explained = regress.alone(t) if i in never else regress.targeted(t)
+        rows[i] = H[i] - explained @ H[list(order[:t])]
     return rows
 
 

@@ -98,6 +98,12 @@ def _two_candidates(a: float, b: float, v_plus: Array, v_minus: Array) -> list[t
     return pairs
 
 
+def other_candidate(u: Array, m: Array, tol: float = 1e-9) -> tuple[Array, Array] | None:
+    """The second (u, m) with the same difference and ‖m‖ = 1; None where u ∥ m, so that there is only one."""
+    found = candidates(np.outer(u, u) - np.outer(m, m), tol)
+    return min(found, key=lambda pair: abs(pair[1] @ m)) if len(found) == 2 else None
+
+
 def estimate_pairs(S: Array, n: Array, contexts: Sequence[int], same: Sequence[Sequence[int]]) -> list[Pair]:
     """(u, m) of every context with a single target, bits settled with all contexts at work.
 
@@ -244,7 +250,7 @@ class _OrderFree:
         G = np.asarray(np.linalg.inv(M), dtype=np.float64)
         MS = np.einsum("iab,ib->ia", self.alone, M)
         W = self._pulled(G) @ G
-        a = np.einsum("kk->k", W)
+        a = np.diagonal(W)
         value = self.N * np.linalg.slogdet(M)[1] - 0.5 * np.vdot(MS, M) + 0.5 * self.n @ np.log(a)
         gradient = self.N * np.eye(len(M)) - MS @ M.T
         gradient[:, : len(a)] -= (self.n[:, None] * W / a[:, None]).T

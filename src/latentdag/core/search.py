@@ -75,33 +75,43 @@ def linear_order(E: Array, permit: Callable[[Order], bool] = lambda order: True)
     return tuple(order)
 
 
-def search(
-    design: Design,
-    starts: Sequence[tuple[Array, Order]],
-    rules: Rules,
-    progress: Callable[[str], object] = lambda stage: None,
-) -> Found | None:
+@dataclass(frozen=True)
+class End:
+    """Where one start led: value, rows and order, the graph if there is one yet, and all orders fitted on the way."""
+
+    value: float
+    H: Array
+    order: Order
+    graph: Candidate | None
+    fitted: dict[Order, float]
+
+
+def search(design: Design, starts: Sequence[tuple[Array, Order]], rules: Rules) -> Found | None:
     """The best order and graph over all starts; None if no start has a likelihood."""
-    few = design.d <= FEW
-    ends = []
-    fitted: dict[Order, float] = {}
-    for number, (H, order) in enumerate(starts, start=1):
-        progress(f"start {number} of {len(starts)}")
-        end = _few(design, H, order, rules, fitted) if few else _many(design, H, order, rules, fitted)
-        if end is not None:
-            ends.append(end)
+    return conclude(design, [climb_from(design, start, rules) for start in starts], rules)
+
+
+def climb_from(design: Design, start: tuple[Array, Order], rules: Rules) -> End | None:
+    """The best order, and for many latents graph, that can be reached from one start."""
+    return (_few if design.d <= FEW else _many)(design, *start, rules)
+
+
+def conclude(design: Design, found: Sequence[End | None], rules: Rules) -> Found | None:
+    """The graph of the best end, fitted to the last digit, and its rivals."""
+    ends = [end for end in found if end is not None]
     if not ends:
         return None
-    value, H, order, best = max(ends, key=lambda end: end[0])
-    progress("edges")
-    best = best or fit_pruned(design, perfect_rows(design, H, order), order, rules)
+    top = max(ends, key=lambda end: end.value)
+    best = top.graph or fit_pruned(design, perfect_rows(design, top.H, top.order), top.order, rules)
     if best is None:
         return None
-    if few:
+    if design.d <= FEW:
         best = toggle_edges(design, best, rules)
     best = fit_graph(design, best.optimum.H, best.parents, best.order, rules) or best
-    rivals = sorted((value - other, rival) for rival, other in fitted.items() if _contradicts(rival, best))
-    return Found(best, tuple(end[0] for end in ends), (rivals[0][1], rivals[0][0]) if rivals else None)
+    rivals = sorted(
+        (top.value - value, order) for end in ends for order, value in end.fitted.items() if _contradicts(order, best)
+    )
+    return Found(best, tuple(end.value for end in ends), (rivals[0][1], rivals[0][0]) if rivals else None)
 
 
 def _contradicts(order: Order, best: Candidate) -> bool:
@@ -110,32 +120,30 @@ def _contradicts(order: Order, best: Candidate) -> bool:
     return any(position[j] > position[i] for i, parents in enumerate(best.parents) for j in parents)
 
 
-End = tuple[float, Array, Order, Candidate | None]
-
-
-def _few(design: Design, H: Array, order: Order, rules: Rules, fitted: dict[Order, float]) -> End | None:
+def _few(design: Design, H: Array, order: Order, rules: Rules) -> End | None:
     flag = climb(design, H, order, rules.permit)
     start = fit_flag(design, flag.H, flag.order)
     if start is None:
         return None
+    fitted = {start.order: start.value}
 
     def notice(flag: Flag) -> None:
         fitted[flag.order] = max(flag.value, fitted.get(flag.order, -np.inf))
 
     end = climb_by_refits(design, start, rules.permit, notice)
-    notice(start)
-    return end.value, end.H, end.order, None
+    return End(end.value, end.H, end.order, None, fitted)
 
 
-def _many(design: Design, H: Array, order: Order, rules: Rules, fitted: dict[Order, float]) -> End | None:
+def _many(design: Design, H: Array, order: Order, rules: Rules) -> End | None:
     flag = climb(design, H, order, rules.permit, sweeps=max(2, SWEEPS // design.d))
     best = climb_graphs(design, flag.H, flag.order, rules)
     if best is None:
         return None
+    fitted: dict[Order, float] = {}
 
     def notice(candidate: Candidate) -> None:
         fitted[candidate.order] = max(candidate.score, fitted.get(candidate.order, -np.inf))
 
     best = reverse_edges(design, best, rules, patience=max(5, 400 // design.d), notice=notice)
     best = toggle_edges(design, best, rules)
-    return best.score, best.optimum.H, best.order, best
+    return End(best.score, best.optimum.H, best.order, best, fitted)

@@ -1,19 +1,22 @@
 """The closed form: every latent from the covariances of its own context and the control."""
 
-from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from latentdag.core.graphs import Rules, prune
-from latentdag.methods.likelihood import closed_form_start, context_pairs, evaluate_candidate, finish
+from latentdag.core.errors import ContextError
+from latentdag.core.graphs import Candidate, prune
+from latentdag.core.likelihood import evaluate
+from latentdag.core.linalg import Array
+from latentdag.core.optimize import Optimum, unit_rows
+from latentdag.core.search import Found
+from latentdag.methods.assembly import finish
+from latentdag.methods.candidates import AMBIGUOUS
+from latentdag.methods.starts import closed_form_start, context_pairs
 from latentdag.moments import Moments
-from latentdag.preparation import permitted, prepare
+from latentdag.preparation import Prepared, edge_rules, prepare
 from latentdag.result import Fit
-
-#: Candidates that explain the contexts this much worse than the best are still reported, in nats.
-AMBIGUOUS = 2.0
 
 
 def fit_closed_form(
@@ -23,21 +26,22 @@ def fit_closed_form(
     intervention: str | Mapping[Hashable, str] = "perfect",
     means: bool = True,
     shrinkage: bool = True,
+    unintervened: str = "downstream",
 ) -> Fit:
     """Closed form of MATH.md 3.1–3.2: no order needed, no iteration, no error carried from one latent to the next.
 
     Options are those of :func:`latentdag.methods.fit_likelihood`. ``details["ambiguous"]`` names the latents for which
     the data leave more than one candidate, with the other candidates' unmixing rows and how many nats worse they are.
     """
-    prepared = prepare(m, targets, intervention, means, shrinkage)
-    everything, nothing = permitted(prepared.latents, None, True), permitted(prepared.latents, None, False)
-    rules = Rules(0.5 * float(np.log(prepared.design.N)), everything, nothing)
+    prepared = prepare(m, targets, intervention, means, shrinkage, unintervened)
+    rules = edge_rules(prepared, 0.5 * float(np.log(prepared.design.N)))
     pairs = context_pairs(prepared)
     H, order = closed_form_start(prepared, pairs, rules)
     parents = prune(prepared.design, H, order, rules)
-    found = evaluate_candidate(prepared, H, parents, order)
+    found = _evaluated(prepared, H, parents, order)
     options = {"intervention": intervention if isinstance(intervention, str) else "mixed", "means": means}
-    fitted = finish(m, prepared, found, "closed-form", options, rules.penalty)
+    if unintervened != "downstream":
+        options["unintervened"] = unintervened
     ambiguous = {
         prepared.latents[i]: [
             {"unmixing": (u @ prepared.W).tolist(), "gap": float(gap)}
@@ -46,4 +50,15 @@ def fit_closed_form(
         ]
         for i, pair in pairs.items()
     }
-    return replace(fitted, details={**fitted.details, "ambiguous": {k: v for k, v in ambiguous.items() if v}})
+    ambiguous = {name: rivals for name, rivals in ambiguous.items() if rivals}
+    return finish(m, prepared, found, "closed-form", options, rules.penalty, ambiguous)
+
+
+def _evaluated(prepared: Prepared, H: Array, parents: Sequence[Any], order: tuple[int, ...]) -> Found:
+    """A graph at given rows, not optimised: what the closed form returns."""
+    H = unit_rows(prepared.design, H)
+    at = evaluate(prepared.design, H, prepared.design.mechanisms(parents))
+    if at is None:
+        raise ContextError(0, "the closed form has no finite likelihood: the covariances are too near singular")
+    optimum = Optimum(H, at.value, at.rows, float("nan"), True)
+    return Found(Candidate(at.value, optimum, tuple(parents), order), (at.value,), None)

@@ -1,0 +1,145 @@
+"""From the core's optimum back to the user's features, names and units."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from latentdag.core.graphs import Candidate
+from latentdag.core.linalg import Array
+from latentdag.core.search import Found
+from latentdag.equivalence import reduced_model
+from latentdag.errors import FewSamplesWarning, NotConvergedWarning
+from latentdag.interventions import Change, Intervention
+from latentdag.model import LatentModel
+from latentdag.moments import Moments
+from latentdag.posets import closure_graph
+from latentdag.preparation import Prepared
+from latentdag.result import Fit, named_graph
+from latentdag.scoring import log_likelihood
+
+
+def finish(
+    m: Moments,
+    prepared: Prepared,
+    found: Found,
+    method: str,
+    options: Mapping[str, Any],
+    penalty: float,
+    ambiguous: Mapping[str, Any],
+) -> Fit:
+    """Everything back in the user's features, names and units."""
+    best, design = found.best, prepared.design
+    order = tuple(prepared.latents[i] for i in best.order)
+    rows = list(reversed(best.order))
+    model = model_of_candidate(m, prepared, best)
+    if "unintervened" in options and "soft" not in prepared.kinds.values():
+        model = reduced_model(model)  # latents that nobody intervened on, in canonical rotation
+    model = model.reordered([prepared.latents[i] for i in rows]).rescaled("paper")
+    edges = [(prepared.latents[j], prepared.latents[i]) for i, parents in enumerate(best.parents) for j in parents]
+    graph = named_graph(model, edges)
+    r = design.S.shape[1]
+    constant = -0.5 * design.N * (r * (np.log(2 * np.pi) + 1) + np.linalg.slogdet(design.S_bar)[1])
+    if r == design.d and options.get("means"):
+        loglik = log_likelihood(model, m)  # of the data as they are, not as shrunk
+    else:
+        loglik = best.optimum.value + float(constant) + design.N * prepared.log_volume
+    if "do" in prepared.kinds.values():
+        loglik = float("nan")  # a latent without noise has no density
+    _warn(m, prepared, best)
+    top = max(found.values)
+    details = {
+        "gain": float(best.optimum.gain),
+        "n_starts": len(found.values),
+        "n_agreed": int(sum(value > top - 0.5 for value in found.values)),
+        "penalty": penalty,
+        "shrinkage": {str(c): float(w) for c, w in zip(m.contexts, prepared.shrinkage, strict=True)},
+        "runner_up": None
+        if found.runner_up is None
+        else {"order": [prepared.latents[i] for i in found.runner_up[0]], "gap": float(found.runner_up[1])},
+        "ambiguous": dict(ambiguous),
+    }
+    return Fit(
+        model, method, order, closure_graph(graph), graph, float(loglik), tuple(m.counts.tolist()),
+        bool(best.optimum.converged), dict(options), details,
+    )  # fmt: skip
+
+
+def _warn(m: Moments, prepared: Prepared, best: Candidate) -> None:
+    """What a user should know before believing the fit."""
+    if not best.optimum.converged:
+        warnings.warn(
+            f"the likelihood could still grow by about {best.optimum.gain:.3g} nats when the optimiser stopped",
+            NotConvergedWarning,
+            stacklevel=4,
+        )
+    few = [(c, w) for c, w in zip(m.contexts, prepared.shrinkage, strict=True) if w > 0.5]
+    if few:
+        listed = ", ".join(f"{c!r} ({m.counts[m.index(c)]} samples)" for c, _ in few[:5])
+        warnings.warn(
+            f"more than half of the covariance of {len(few)} contexts is borrowed from the others: {listed}",
+            FewSamplesWarning,
+            stacklevel=4,
+        )
+
+
+def model_of_candidate(m: Moments, prepared: Prepared, best: Candidate) -> LatentModel:
+    """The fitted model in features, rows in the order of the design."""
+    design, latents, d = prepared.design, prepared.latents, prepared.design.d
+    H, rows = best.optimum.H, best.optimum.rows
+    mechanisms = design.mechanisms(best.parents)
+    mean, offset = _latent_means(m, prepared, H, rows, mechanisms)
+    changes: dict[int, dict[str, Change]] = {}
+    for mechanism, row in zip(mechanisms[d:], rows[d:], strict=True):
+        i, k = mechanism.latent, mechanism.context
+        kind = prepared.kinds[m.contexts[k]]
+        kind = "soft" if len(mechanism.parents) else "do" if kind == "do" else "perfect"
+        shift = float(row @ (H @ prepared.means[k] - mean) / row[i])
+        weights = {latents[j]: float(-row[j] / row[i]) for j in mechanism.parents} if kind == "soft" else None
+        variance = 0.0 if kind == "do" else float(row[i] ** -2)
+        changes.setdefault(k, {})[latents[i]] = Change(kind, variance, shift, weights)
+    extra: dict[str, Any] = {}
+    if H.shape[1] > d:
+        extra = _complement(prepared, H)
+    return LatentModel.from_structural(
+        H @ prepared.W,
+        rows[:d],
+        latents=latents,
+        interventions={m.contexts[k]: Intervention.of_changes(change) for k, change in sorted(changes.items())},
+        control=m.control,
+        feature_names=m.feature_names,
+        offset=offset,
+        **extra,
+    )
+
+
+def _latent_means(
+    m: Moments, prepared: Prepared, H: Array, rows: Array, mechanisms: Sequence[Any]
+) -> tuple[Array, Array]:
+    """Mean of the latents in the control under the model (d,), and of the features there (p,).
+
+    With means in use the noise of a latent has one mean in all contexts that leave it alone.
+    """
+    design = prepared.design
+    if not prepared.means.any():
+        return np.zeros(design.d), m.means[0]
+    nu = np.empty(design.d)
+    for i in range(design.d):
+        alone = np.array([i not in hit for hit in design.hits])
+        nu[i] = rows[i] @ H @ (design.n[alone] @ prepared.means[alone] / design.n[alone].sum())
+    mean: Array = np.asarray(np.linalg.solve(rows[: design.d], nu), dtype=float)
+    # features: regress on the latents about the grand mean, which all contexts share
+    weight = design.n / design.n.sum()
+    grand_features, grand = weight @ m.means, weight @ prepared.means
+    loadings = _complement(prepared, H)["loadings"] if H.shape[1] > design.d else np.linalg.pinv(H @ prepared.W)
+    return mean, grand_features + loadings @ (mean - H @ grand)
+
+
+def _complement(prepared: Prepared, H: Array) -> dict[str, Array]:
+    """Loadings and residual covariance of features that have more dimensions than there are latents."""
+    S_bar = prepared.design.S_bar
+    G = S_bar @ H.T @ np.linalg.inv(H @ S_bar @ H.T)
+    residual = S_bar - G @ H @ S_bar
+    back = np.linalg.pinv(prepared.W)  # whitened coordinates to features
+    return {"loadings": back @ G, "residual": back @ residual @ back.T}

@@ -1,0 +1,106 @@
+"""Where the search for the maximum of the likelihood starts."""
+
+from collections.abc import Mapping
+
+import networkx as nx
+import numpy as np
+
+from latentdag.core.errors import ContextError
+from latentdag.core.graphs import Rules
+from latentdag.core.linalg import Array, complement
+from latentdag.core.pairs import Pair, estimate_pairs, refine_pairs
+from latentdag.core.projection import iterative_difference_projection
+from latentdag.core.search import FEW, linear_order
+from latentdag.model import LatentModel
+from latentdag.preparation import Prepared, single_target_contexts
+
+Start = tuple[Array, tuple[int, ...]]  #: rows of the unmixing, and an order
+
+#: Up to this many latents the search starts from the closed form as it is, too.
+RAW_UP_TO = 40
+
+
+def context_pairs(prepared: Prepared) -> dict[int, Pair]:
+    """The closed form for every latent that some context targets alone."""
+    contexts = single_target_contexts(prepared.design)
+    rows = [i for i, k in enumerate(contexts) if k >= 0]
+    if not rows:
+        return {}
+    hits = prepared.design.hits
+    same = [[k for k, hit in enumerate(hits) if i in hit] for i in rows]
+    found = estimate_pairs(prepared.about_control, prepared.design.n, [contexts[i] for i in rows], same)
+    return dict(zip(rows, found, strict=True))
+
+
+def _refined(prepared: Prepared, pairs: Mapping[int, Pair]) -> dict[int, Pair]:
+    contexts = single_target_contexts(prepared.design)
+    found = refine_pairs(prepared.about_control, prepared.design.n, [contexts[i] for i in pairs], list(pairs.values()))
+    return dict(zip(pairs, found, strict=True))
+
+
+def closed_form_start(prepared: Prepared, pairs: Mapping[int, Pair], rules: Rules) -> Start:
+    """Rows u of the closed form, in the order that their ancestors suggest."""
+    d, r = prepared.design.d, prepared.design.S.shape[1]
+    H, M = np.zeros((d, r)), np.zeros((d, r))
+    for i, pair in pairs.items():
+        H[i], M[i] = pair.u, pair.m
+    for i in range(d):
+        if i not in pairs and i not in rules.rest:
+            H[i] = M[i] = _leftover_row(prepared, i, M)
+    if rules.rest:
+        # what the contexts leave alone: the noises uncorrelated with those of the targets
+        targeted = [i for i in range(d) if i not in rules.rest]
+        H[list(rules.rest)] = M[list(rules.rest)] = complement(M[targeted].T).T
+    C = H @ M.T
+    evidence = C**2 / np.maximum((C**2).sum(axis=1, keepdims=True), 1e-300)
+    np.fill_diagonal(evidence, 0.0)
+    evidence = evidence + 1e6 * rules.required
+    order = linear_order(evidence)
+    return H, (*rules.rest, *(i for i in order if i not in rules.rest))
+
+
+def _leftover_row(prepared: Prepared, i: int, M: Array) -> Array:
+    """For a latent that is never targeted alone: the strongest change in its contexts that the known rows leave."""
+    design = prepared.design
+    change = sum(
+        (
+            design.n[k] * (prepared.about_control[k] - np.eye(len(M[0])))
+            for k, hit in enumerate(design.hits)
+            if i in hit
+        ),
+        np.zeros((len(M[0]),) * 2),
+    )
+    known = M[np.abs(M).any(axis=1)]
+    P = np.eye(len(M[0])) - (np.linalg.pinv(known) @ known if len(known) else 0.0)
+    w, V = np.linalg.eigh(P @ change @ P)
+    return np.asarray(V[:, np.argmax(np.abs(w))])
+
+
+def make_starts(prepared: Prepared, pairs: Mapping[int, Pair], rules: Rules) -> list[Start]:
+    starts = [closed_form_start(prepared, pairs, rules)]
+    design = prepared.design
+    if (design.d > FEW or rules.rest) and pairs:
+        # a few steps of the order-free likelihood make better rows; where time allows, both go on
+        refined = closed_form_start(prepared, _refined(prepared, pairs), rules)
+        return [refined, *starts] if design.d <= RAW_UP_TO else [refined]
+    if design.d <= FEW and all(len(hit) == 1 for hit in design.hits[1:]) and len(design.hits) == design.d + 1:
+        # few latents are cheap to start once more, from the paper's algorithm in whitened coordinates
+        try:
+            projected = iterative_difference_projection(np.linalg.inv(prepared.about_control))
+        except ContextError:
+            return starts
+        rows = np.array([design.hits[k][0] for k in projected.contexts])
+        H = np.empty_like(starts[0][0])
+        H[rows] = projected.U
+        order = tuple(int(i) for i in rows[::-1])
+        if rules.permit(order):
+            starts.append((H, order))
+    return starts
+
+
+def given_start(prepared: Prepared, model: LatentModel) -> Start:
+    if sorted(model.latents) != sorted(prepared.latents):
+        raise ValueError(f"the start has latents {sorted(model.latents)}, the data {sorted(prepared.latents)}")
+    ordered = model.reordered(prepared.latents)
+    order = tuple(prepared.latents.index(name) for name in nx.lexicographical_topological_sort(model.graph))
+    return ordered.unmixing @ np.linalg.pinv(prepared.W), order
