@@ -8,10 +8,10 @@ Which model: the full order, where every earlier latent may be a parent. A graph
 data would fit better or worse than its number of edges says; a full order has none to choose.
 
 *Degrees of freedom.* At known H every mechanism is a regression, with one weight per parent, a variance and, where
-means are used, an intercept. H adds its ``d r`` entries, less one scale per row; with more dimensions than latents the others
-add a regression on the latents. A latent with soft interventions only can be mixed with any of its predecessors without
-a trace, so such directions are not counted. Contexts with several targets can hide more, and there the rank of the
-tangent map at random parameters counts.
+means are used, an intercept. H adds its ``d r`` entries, less one scale per row; with more dimensions than latents the
+others add a regression on the latents. A latent with soft interventions only can be mixed with any of its predecessors
+without a trace, and latents that nobody targets with each other, so such directions are not counted. Contexts with
+several targets can hide more, and there the rank of the tangent map at random parameters counts.
 
 *Few samples.* At known H all determinants are those of Wishart matrices, whose logarithms have known means; how much
 the mean of the statistic exceeds its degrees of freedom there corrects it (Bartlett).
@@ -66,8 +66,9 @@ def goodness(design: Design, value: float, parents: Sequence[IntArray], order: S
 def _regressions(design: Design, mechanisms: Sequence[Mechanism]) -> int:
     """Parameters at known H: of every mechanism, and of the other dimensions given the latents."""
     own_mean = int(design.means is not None)
-    q = design.S.shape[1] - design.d
-    return sum(len(a.parents) + 1 + own_mean for a in mechanisms) + q * design.d + q * (q + 1) // 2 + own_mean * q
+    q = int(design.S.shape[1]) - design.d
+    rest = q * design.d + q * (q + 1) // 2 + own_mean * q
+    return rest + sum(len(a.parents) + 1 + own_mean for a in mechanisms)
 
 
 def _known_mean(design: Design, mechanisms: Sequence[Mechanism]) -> float:
@@ -92,39 +93,44 @@ def _hidden(design: Design, mechanisms: Sequence[Mechanism], order: Sequence[int
             rows[q, a.parents] = rng.uniform(0.3, 1.0, len(a.parents)) * rng.choice([-1.0, 1.0], len(a.parents))
             rows[q, a.latent] = rng.uniform(0.5, 2.0)
         means = None if design.means is None else rng.standard_normal(len(mechanisms))
-        identified = np.linalg.matrix_rank(tangent(design, mechanisms, rows, means), tol=1e-7)
+        identified = np.linalg.matrix_rank(
+            tangent(np.ones(len(design.n)), design.hits, mechanisms, rows, means), tol=1e-7
+        )
         at_known_H = sum(len(a.parents) + 1 + (means is not None) for a in mechanisms)
         return int(at_known_H + d * (d - 1) - identified)
     perfect = {a.latent for a in mechanisms[d:] if not design.soft[a.context]}
-    return sum(t for t, i in enumerate(order) if i not in perfect)
+    untouched = set(range(d)) - {a.latent for a in mechanisms[d:]}
+    mixed = sum(t for t, i in enumerate(order) if i not in perfect)
+    return mixed + sum(j in untouched for t, i in enumerate(order) if i in untouched for j in order[t + 1 :])
 
 
-def tangent(design: Design, mechanisms: Sequence[Mechanism], rows: Array, intercepts: Array | None) -> Array:
-    """How moments in noise coordinates move with the parameters, contexts stacked, each weighted by √(n_k/N).
+def tangent(
+    n: Array, hits: Sequence[Sequence[int]], mechanisms: Sequence[Mechanism], rows: Array, intercepts: Array | None
+) -> Array:
+    """How moments in noise coordinates move with the parameters, contexts stacked, each weighted by √n_k.
 
     Parameters
     ----------
-    rows : (len(mechanisms), d) structural rows, noise variance one
+    n : (K+1,)
+    hits : latents that each context targets
+    mechanisms, rows : structural rows (len(mechanisms), d), noise variance one
     intercepts : (len(mechanisms),) means of the noises in units of their deviation, or None without means
 
     Returns
     -------
     (K+1) · (d(d+1)/2 [+ d]) by d² + number of parameters of the mechanisms
     """
-    d = design.d
+    d = rows.shape[1]
     i_up, j_up = np.triu_indices(d)
     weight = np.where(i_up == j_up, np.sqrt(0.5), 1.0)
-    at = {(a.context, a.latent): q for q, a in enumerate(mechanisms)}
     columns = [(q, int(j)) for q, a in enumerate(mechanisms) for j in (a.latent, *a.parents)]
     blocks = []
-    for k, n in enumerate(design.n):
-        used = [at[k if i in design.hits[k] else 0, i] for i in range(d)]
+    for n_k, used in zip(n, mechanisms_of_contexts(hits, mechanisms, d), strict=True):
         B = rows[used]
-        B_inv = np.linalg.inv(B)
+        B_inv = np.asarray(np.linalg.inv(B), dtype=np.float64)
         place = {q: i for i, q in enumerate(used)}
-        nu = intercepts[used] if intercepts is not None else np.zeros(d)
-        z = B_inv @ nu
-        # dF F⁻¹ for dH = E H, one entry of E at a time, then for each entry of the structural rows
+        z = B_inv @ intercepts[used] if intercepts is not None else np.zeros(d)
+        # dF F⁻¹ of the noise rows F = B H: for dH = E H, one entry of E at a time, then for each structural entry
         Omega = np.zeros((d * d + len(columns), d, d))
         Omega[: d * d] = np.einsum("ia,bj->abij", B, B_inv).reshape(d * d, d, d)
         shift = np.zeros((len(Omega), d))
@@ -133,19 +139,16 @@ def tangent(design: Design, mechanisms: Sequence[Mechanism], rows: Array, interc
             if q in place:
                 Omega[c, place[q]] = B_inv[j]
                 shift[c, place[q]] = -z[j]
-        moved = [((Omega + Omega.swapaxes(1, 2))[:, i_up, j_up] * weight).T]
+        moved = ((Omega + Omega.swapaxes(1, 2))[:, i_up, j_up] * weight).T
         if intercepts is not None:
-            moved.append(shift.T)
-        blocks.append(np.sqrt(n / design.N) * np.vstack(moved))
-    J = np.vstack(blocks)
-    return J if intercepts is None else np.hstack([J, _intercept_columns(design, mechanisms, at)])
+            own = np.zeros((d, len(mechanisms)))
+            own[np.arange(d), used] = 1.0
+            moved = np.block([[moved, np.zeros((len(moved), len(mechanisms)))], [shift.T, own]])
+        blocks.append(np.sqrt(n_k) * moved)
+    return np.vstack(blocks)
 
 
-def _intercept_columns(design: Design, mechanisms: Sequence[Mechanism], at: dict[tuple[int, int], int]) -> Array:
-    d = design.d
-    size = d * (d + 1) // 2
-    columns = np.zeros((len(design.n), size + d, len(mechanisms)))
-    for k, n in enumerate(design.n):
-        for i in range(d):
-            columns[k, size + i, at[k if i in design.hits[k] else 0, i]] = np.sqrt(n / design.N)
-    return columns.reshape(-1, len(mechanisms))
+def mechanisms_of_contexts(hits: Sequence[Sequence[int]], mechanisms: Sequence[Mechanism], d: int) -> list[list[int]]:
+    """For every context the mechanism of each latent there."""
+    at = {(a.context, a.latent): q for q, a in enumerate(mechanisms)}
+    return [[at[k if i in hit else 0, i] for i in range(d)] for k, hit in enumerate(hits)]

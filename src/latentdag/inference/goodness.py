@@ -10,12 +10,15 @@ from scipy import stats
 from latentdag.core.flags import full_parents
 from latentdag.core.goodness import goodness
 from latentdag.core.linalg import range_basis
+from latentdag.core.omnibus import MOMENTS_UP_TO, Noises, matched_traces, moment_errors, noises
 from latentdag.core.optimize import maximize
+from latentdag.core.ranktest import moment_matched_p_value
 from latentdag.errors import LatentDAGWarning
 from latentdag.fitting import check_design
 from latentdag.moments import Moments
-from latentdag.preparation import prepare
+from latentdag.preparation import Prepared, prepare
 from latentdag.result import Fit
+from latentdag.samples import Samples, context_blocks
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Omnibus:
         Of the full order, relative to the saturated model.
     reason : str
         Why there is no test.
+    robust : bool
+        Whether it holds without Gaussian samples.
     """
 
     statistic: float = float("nan")
@@ -37,14 +42,15 @@ class Omnibus:
     p_value: float = float("nan")
     loglik: float = float("nan")
     reason: str = ""
+    robust: bool = False
 
     def __str__(self) -> str:
         if self.reason:
             return f"no omnibus test: {self.reason}"
-        return f"omnibus χ² = {self.statistic:.1f} on {self.dof:g} degrees of freedom, p = {self.p_value:.3g}"
+        return f"omnibus χ² = {self.statistic:.1f} on {self.dof:.4g} degrees of freedom, p = {self.p_value:.3g}"
 
 
-def omnibus_test(fit: Fit, m: Moments) -> Omnibus:
+def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
     """Test a fit against the saturated model.
 
     Parameters
@@ -54,10 +60,12 @@ def omnibus_test(fit: Fit, m: Moments) -> Omnibus:
         choice of edges plays no part.
     m : Moments
         The data it was fitted to. Contexts that the fit does not know are left out.
+    data : (X, contexts), or a list of such pairs, optional
+        The samples behind ``m``: then the test holds for any law of the noises. Without, they are taken as Gaussian.
 
     Notes
     -----
-    Samples are taken as Gaussian. Were the order a poor one, the p-value would be too small: it is the search's best.
+    Were the order a poor one, the p-value would be too small: it is the search's best.
     """
     check_design(m)
     missing = [c for c in fit.model.contexts if c not in m.contexts]
@@ -68,13 +76,14 @@ def omnibus_test(fit: Fit, m: Moments) -> Omnibus:
     if {"do", "mixed"} & set(kinds.values()):
         return Omnibus(reason="a latent that is set to a value has no density")
     means = bool(fit.options.get("means", True))
-    prepared = prepare(m, fit.targets, _kinds(fit, kinds), means, shrinkage=False) if _enough(m) else None
-    if prepared is None:
+    if not _enough(m):
         k = int(np.argmin(m.counts))
         return Omnibus(
-            reason=f"context {m.contexts[k]!r} has {m.counts[k]} samples, too few for a covariance of its own in as many "
-            "dimensions as the data have"
+            reason=f"context {m.contexts[k]!r} has {m.counts[k]} samples, too few for a covariance of its own in as "
+            "many dimensions as the data have"
         )
+    more = {"unintervened": fit.options["unintervened"]} if "unintervened" in fit.options else {}
+    prepared = prepare(m, fit.targets, _kinds(fit, kinds), means, shrinkage=False, **more)
     design = prepared.design
     order = tuple(prepared.latents.index(name) for name in fit.order)
     H = fit.model.reordered(prepared.latents).unmixing @ np.linalg.pinv(prepared.W)
@@ -87,8 +96,27 @@ def omnibus_test(fit: Fit, m: Moments) -> Omnibus:
     found = goodness(design, best.value, parents, order)
     if found.dof <= 0:
         return Omnibus(reason="a model of this kind fits any moments of so few contexts")
-    p_value = float(stats.chi2.sf(found.statistic, found.dof))
-    return Omnibus(found.statistic, float(found.dof), p_value, -found.nats)
+    statistic, dof, p_value = found.statistic, float(found.dof), float(stats.chi2.sf(found.statistic, found.dof))
+    if data is not None:
+        model = noises(design, best, parents)
+        if len(design.n) * model.n_moments > MOMENTS_UP_TO:
+            return Omnibus(reason="too many moments for the test without Gaussian samples; data=None assumes them")
+        Gamma = _error_covariances(m, prepared, model, data)
+        statistic, dof, p_value = moment_matched_p_value(statistic, *matched_traces(design.n, model, Gamma))
+    return Omnibus(statistic, dof, p_value, -found.nats, robust=data is not None)
+
+
+def _error_covariances(m: Moments, prepared: Prepared, model: Noises, data: Samples) -> np.ndarray:
+    """Covariance of the errors in the moments of every context, from a second pass over the samples."""
+    means = model.intercepts is not None
+    total, second = np.zeros((len(m.contexts), model.n_moments)), np.zeros((len(m.contexts), *(model.n_moments,) * 2))
+    for k, block in context_blocks(data, m.contexts, m.n_features):
+        origin = m.means[0] if means else m.means[k]
+        for errors in moment_errors((block - origin) @ (model.F[k] @ prepared.W).T - model.nu[k], means):
+            total[k] += errors.sum(axis=0)
+            second[k] += errors.T @ errors
+    mean = total / m.counts[:, None]
+    return second / m.counts[:, None, None] - mean[:, :, None] * mean[:, None, :]
 
 
 def _enough(m: Moments) -> bool:

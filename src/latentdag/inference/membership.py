@@ -1,7 +1,7 @@
 """Do the data follow the paper's model: every context one target, and one model behind all of them?
 
-The paper's appendix asks, context by context, whether ``Θ_k − Θ_0`` has rank two at most, and leaves a test of that, and
-of what the model says beyond it, to future work. Both are here: a calibrated test per context, with decisions that
+The paper's appendix asks, context by context, whether ``Θ_k − Θ_0`` has rank two at most, and leaves a test of that,
+and of what the model says beyond it, to future work. Both are here: a calibrated test per context, with decisions that
 hold for all contexts together, and the omnibus likelihood ratio of a fit to the contexts that pass.
 """
 
@@ -120,7 +120,7 @@ def membership_test(
     ----------
     m : Moments
     data : (X, contexts), or a list of such pairs, optional
-        The samples behind ``m``: then the tests of the contexts hold without Gaussian samples.
+        The samples behind ``m``: then the tests hold without Gaussian samples.
     alpha : float
         A context is dropped if its p-value, adjusted by Holm for all contexts, is at most this.
     fit : Fit, False or None
@@ -147,10 +147,8 @@ def membership_test(
     table["decision"] = np.where(np.isnan(p), "untested", np.where(table["reject_fwer"], "drop", "keep"))
     table["reason"] = [_reason(m, c, row, alpha, ranks.loc[[c]], data is None) for c, row in table.iterrows()]
     members = [c for c in m.contexts[1:] if table["decision"][c] == "keep"]
-    omnibus, used = _omnibus(m, members, fit)
-    note = ranks.attrs["note"]
-    if data is not None and np.isfinite(omnibus.p_value):
-        note += " So does the omnibus test."
+    omnibus, used = _omnibus(m, members, fit, data)
+    note = ranks.attrs["note"] if data is None else "p-values are corrected by the fourth moments of the samples."
     return MembershipTest(table, omnibus, alpha, threshold, note, used)
 
 
@@ -178,7 +176,9 @@ def _directions(m: Moments, context: Hashable, alpha: float) -> int:
     return whiten(pair).r
 
 
-def _omnibus(m: Moments, members: list[Hashable], fit: Fit | Literal[False] | None) -> tuple[Omnibus, Fit | None]:
+def _omnibus(
+    m: Moments, members: list[Hashable], fit: Fit | Literal[False] | None, data: Samples | None
+) -> tuple[Omnibus, Fit | None]:
     if fit is False:
         return Omnibus(reason="not asked for"), None
     if fit is None:
@@ -194,7 +194,7 @@ def _omnibus(m: Moments, members: list[Hashable], fit: Fit | Literal[False] | No
         if len(members) > FIT_UP_TO:
             return Omnibus(reason=f"{len(members)} contexts take a while to fit: pass fit=latentdag.fit(m)"), None
         fit = run_fit(kept)
-    return omnibus_test(fit, m), fit
+    return omnibus_test(fit, m, data), fit
 
 
 def holm(p: np.ndarray) -> np.ndarray:

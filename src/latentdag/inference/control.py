@@ -1,0 +1,107 @@
+"""Which context is the control, when nobody wrote it down: on samples, with p-values.
+
+With exact moments the set of admissible controls follows from equations (:func:`latentdag.observational_contexts`). On
+samples, fit the model with every context in turn as its control, and test each of these models against free moments
+(:mod:`latentdag.inference.goodness`). The right one is rejected with probability alpha, so the contexts that are not
+rejected form a confidence set. The models have equally many parameters, so the gap between their log-likelihoods says
+how strongly the data prefer one to another: three nats are odds of twenty to one.
+
+With one latent, or one target, the swap of control and context is a real ambiguity: both stay. With any more, only the
+truth stays as samples grow.
+"""
+
+import warnings
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.errors import LatentDAGWarning
+from latentdag.fitting import fit
+from latentdag.inference.coordinates import whiten
+from latentdag.inference.goodness import omnibus_test
+from latentdag.inference.grouping import target_groups
+from latentdag.moments import Moments
+from latentdag.samples import Samples
+
+
+def observational_context_test(
+    m: Moments,
+    data: Samples | None = None,
+    alpha: float = 0.05,
+    candidates: Iterable[Hashable] | None = None,
+    group: bool | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Test every context as the control.
+
+    Parameters
+    ----------
+    m : Moments
+        A control named in it is a candidate like any other.
+    data : (X, contexts), or a list of such pairs, optional
+        The samples behind ``m``: then the tests hold without Gaussian samples.
+    alpha : float
+    candidates : labels, optional
+        All contexts unless given.
+    group : bool, optional
+        Group contexts by target first (:func:`latentdag.inference.grouping.target_groups`), for each candidate anew. By
+        default only where there are more contexts than dimensions; else every context has a target of its own.
+    **options
+        Of :func:`latentdag.fit`, such as ``means`` or ``intervention``.
+
+    Returns
+    -------
+    DataFrame indexed by candidate, best first
+        ``loglik`` relative to free moments; ``gap`` to the best, in nats; ``statistic``, ``dof`` and ``p_value`` of the
+        model with this control; ``plausible``, whether it is not rejected at alpha; ``reason``, where there is no test.
+        ``.attrs["plausible"]`` holds the plausible contexts, best first: more than one where the data cannot tell them
+        apart, none where no model of this kind fits.
+
+    Examples
+    --------
+    >>> from latentdag import simulate
+    >>> m = simulate.sample_moments(simulate.random_model(n_latents=3, n_features=3, rng=2), 5_000, rng=0)
+    >>> observational_context_test(m).attrs["plausible"]
+    ('control',)
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is a probability between 0 and 1, got {alpha}")
+    if len(m.contexts) < 2:
+        raise ValueError(f"only the context {m.contexts[0]!r} is present: at least two are needed")
+    asked = list(m.contexts) if candidates is None else list(candidates)
+    for label in asked:
+        m.index(label)
+    group = len(m.contexts) - 1 > whiten(m).r if group is None else group
+    table = pd.DataFrame(
+        [_one(m, label, data, group, options) for label in asked],
+        index=pd.Index(asked, name="context", tupleize_cols=False),
+    ).sort_values("loglik", ascending=False, kind="stable")
+    table.insert(1, "gap", table["loglik"].max() - table["loglik"])
+    table.insert(5, "plausible", table["p_value"] > alpha)
+    table.attrs["plausible"] = tuple(table.index[table["plausible"]])
+    table.attrs["note"] = (
+        "p-values are corrected by the fourth moments of the samples"
+        if data is not None
+        else "p-values assume Gaussian samples; data=(X, contexts) corrects for other laws"
+    )
+    return table
+
+
+def _one(m: Moments, control: Hashable, data: Samples | None, group: bool, options: dict[str, Any]) -> dict[str, Any]:
+    """Fit and test with one context as the control."""
+    turned = Moments.from_covariances(
+        m.covariances, m.counts, contexts=m.contexts, control=control, means=m.means, feature_names=m.feature_names
+    )
+    row = {"loglik": np.nan, "statistic": np.nan, "dof": np.nan, "p_value": np.nan}
+    try:
+        with warnings.catch_warnings():
+            # with the wrong control the search has nothing to converge to
+            warnings.simplefilter("ignore", LatentDAGWarning)
+            if group:
+                options = options | {"targets": target_groups(turned).targets()}
+            tested = omnibus_test(fit(turned, **options), turned, data)
+    except ValueError as error:
+        return row | {"reason": str(error)}
+    return {name: getattr(tested, name) for name in row} | {"reason": tested.reason}
