@@ -394,3 +394,55 @@ def test_light_tunnel(p):
             row = rows[found.latents.index(name)]
             assert abs(row @ equations[i]) / np.linalg.norm(row) / np.linalg.norm(equations[i]) > 0.98
         assert max(map(found.order.index, columns[:3])) < min(map(found.order.index, columns[3:]))
+
+
+@pytest.mark.parametrize("p", [5, 9])
+@pytest.mark.parametrize("seed", range(3))
+def test_equivariance_to_maps_of_condition_1e8(seed, p):
+    rng = np.random.default_rng([8, seed])
+    truth = ld.simulate.random_model(5, p, rng=rng)
+    X, contexts = ld.simulate.sample(truth, 2_000, rng)
+    left, right = (np.linalg.qr(rng.normal(size=(p, p)))[0] for _ in range(2))
+    T = left @ np.diag(np.logspace(0, -8, p)) @ right
+    plain = ld.fit(ld.Moments.from_samples(X, contexts, control="control"))
+    mapped = ld.fit(ld.Moments.from_samples(X @ T.T, contexts, control="control"))
+    assert mapped.order == plain.order
+    assert set(mapped.graph.edges) == set(plain.graph.edges)
+    assert mapped.converged
+    Z, Z_mapped = plain.model.transform(X), mapped.model.transform(X @ T.T)
+    for i, name in enumerate(plain.latents):
+        j = mapped.latents.index(name)
+        assert abs(np.corrcoef(Z[:, i], Z_mapped[:, j])[0, 1]) > 1 - 1e-6
+
+
+def test_the_fine_scale_is_kept_in_files_and_selections(tmp_path):
+    rng = np.random.default_rng(0)
+    X, contexts = ld.simulate.sample(ld.simulate.random_model(3, 3, rng=rng), 500, rng)
+    T = np.diag([1.0, 1e-7, 1e-7]) + np.outer([0, 1, 1], [1, 0, 0])  # three features that are nearly the same
+    m = ld.Moments.from_samples(X @ T.T, contexts, control="control")
+    assert m.fine is not None
+    assert ld.Moments.from_samples(X, contexts, control="control").fine is None
+    m.save(tmp_path / "m.npz")
+    again = ld.Moments.load(tmp_path / "m.npz")
+    assert np.array_equal(again.fine.covariances, m.fine.covariances)
+    assert ld.fit(again).order == ld.fit(ld.Moments.from_samples(X, contexts, control="control")).order
+    assert m.select(m.contexts[:2]).fine.covariances.shape == (2, 3, 3)
+
+
+def test_the_answer_does_not_depend_on_the_number_of_processes():
+    truth = ld.simulate.random_model(10, 10, density=0.3, rng=4)
+    m = ld.simulate.sample_moments(truth, 1_000, rng=4)
+    one, two = ld.fit(m), ld.fit(m, n_jobs=2)
+    assert np.array_equal(one.model.unmixing, two.model.unmixing)
+    assert one.details == two.details
+
+
+def test_progress_is_on_stderr_and_only_when_asked_for(capsys, monkeypatch):
+    monkeypatch.setattr("latentdag.progress.AFTER", 0.0)
+    m = ld.simulate.sample_moments(ld.simulate.random_model(rng=4), 1_000, rng=4)
+    ld.fit(m)
+    assert capsys.readouterr().err == ""
+    ld.fit(m, progress=True)
+    shown = capsys.readouterr()
+    assert "latentdag fit [" in shown.err
+    assert shown.out == ""

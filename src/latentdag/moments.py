@@ -8,7 +8,7 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 
 import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -17,10 +17,16 @@ import pandas as pd
 from scipy import sparse
 
 from latentdag import labels as lb
-from latentdag.core.linalg import symmetrize
+from latentdag.core.linalg import symmetrize, unit_diagonal
 from latentdag.storage import load_arrays, save_arrays
 
 _BLOCK_BYTES = 64 * 2**20  # rows are taken to float64 in blocks of this size
+
+#: Smallest over largest eigenvalue of the correlations below which covariances are taken again along principal axes.
+COLLINEAR = 1e-9
+
+#: Relative variance below which such an axis is rounding of float64 samples.
+FINE_TOLERANCE = 1e-25
 
 
 class _NotGiven:
@@ -29,6 +35,29 @@ class _NotGiven:
 
 
 _REQUIRED: Any = _NotGiven()
+
+
+@dataclass(frozen=True, eq=False)
+class FineScale:
+    """Covariances of nearly collinear features, again, in coordinates that keep their small directions apart.
+
+    A covariance of float64 samples forgets directions 1e-8 times smaller than the largest, because it squares them; the
+    samples themselves do not. So where features are that collinear, a second pass takes the covariances of
+    ``axes @ x``, the principal axes of all contexts together in units of the features' deviations.
+
+    Attributes
+    ----------
+    axes : (p, p)
+    covariances : (K+1, p, p) of ``axes @ x``, about each context's own mean, divisor n − 1
+    """
+
+    axes: np.ndarray
+    covariances: np.ndarray
+
+    def varying(self, counts: np.ndarray) -> np.ndarray:
+        """Positions of the axes along which the features vary by more than rounding."""
+        pooled = np.einsum("k,kj->j", counts / counts.sum(), np.diagonal(self.covariances, axis1=1, axis2=2))
+        return np.flatnonzero(pooled > FINE_TOLERANCE * pooled.max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +77,8 @@ class Moments:
     covariances : (K+1, p, p)
         About each context's own mean, divisor n − 1.
     feature_names : tuple of str
+    fine : FineScale or None
+        Where features are so collinear that the covariances cannot tell; made by :meth:`from_samples`, lost in merging.
 
     Examples
     --------
@@ -68,6 +99,7 @@ class Moments:
     means: np.ndarray
     covariances: np.ndarray
     feature_names: tuple[str, ...]
+    fine: FineScale | None = None
 
     def __post_init__(self) -> None:
         for name in ("counts", "means", "covariances"):
@@ -108,7 +140,10 @@ class Moments:
             rows = np.flatnonzero(codes == k)
             means[k], scatter = _mean_and_scatter(X, rows, label, names)
             covariances[k] = scatter / max(len(rows) - 1, 1)
-        return cls._control_first(present, control, counts, means, covariances, names)
+        made = cls._control_first(present, control, counts, means, covariances, names)
+        return replace(
+            made, fine=_fine_scale(X, [np.flatnonzero(codes == present.index(c)) for c in made.contexts], made)
+        )
 
     @classmethod
     def from_covariances(
@@ -200,6 +235,7 @@ class Moments:
             self.means[rows],
             self.covariances[rows],
             self.feature_names,
+            None if self.fine is None else FineScale(self.fine.axes, self.fine.covariances[rows]),
         )
 
     def pooled_covariance(self) -> np.ndarray:
@@ -234,6 +270,8 @@ class Moments:
             "feature_names": list(self.feature_names),
         }
         arrays = {"counts": self.counts, "means": self.means, "covariances": self.covariances}
+        if self.fine is not None:
+            arrays |= {"fine_axes": self.fine.axes, "fine_covariances": self.fine.covariances}
         save_arrays(path, "Moments", arrays, meta)
 
     @classmethod
@@ -249,6 +287,7 @@ class Moments:
                 arrays["means"],
                 arrays["covariances"],
                 tuple(meta["feature_names"]),
+                FineScale(arrays["fine_axes"], arrays["fine_covariances"]) if "fine_axes" in arrays else None,
             )
         except (KeyError, TypeError, IndexError) as error:
             raise ValueError(f"{path} is a damaged Moments file ({type(error).__name__}: {error})") from None
@@ -400,6 +439,23 @@ def _mean_and_scatter(X: Any, rows: np.ndarray, label: Hashable, names: Sequence
         scatter += part.T @ part
     shift = total / len(rows)
     return pilot + shift, symmetrize(scatter - len(rows) * np.outer(shift, shift))
+
+
+def _fine_scale(X: Any, rows: Sequence[np.ndarray], m: Moments) -> FineScale | None:
+    """Covariances along the principal axes, where features are too collinear for those of the features themselves."""
+    if X.dtype.itemsize < 8:
+        return None  # float32 samples have forgotten what a second pass could tell
+    C, s = unit_diagonal(m.pooled_covariance())
+    w, V = np.linalg.eigh(C)
+    if w[0] > COLLINEAR * w[-1]:
+        return None
+    axes, covariances = V.T / s, np.zeros_like(m.covariances)
+    for k, chosen in enumerate(rows):
+        for block in dense_rows(X, chosen):
+            y = (block - m.means[k]) @ axes.T
+            covariances[k] += y.T @ y
+        covariances[k] /= max(len(chosen) - 1, 1)
+    return FineScale(axes, covariances)
 
 
 def dense_rows(X: Any, rows: np.ndarray) -> Iterator[np.ndarray]:

@@ -19,6 +19,9 @@ from latentdag.naming import latent_names
 #: What a do-intervention leaves of the pooled variance, so that its covariance has an inverse.
 DO_FLOOR = 1e-8
 
+#: Relative size of the smallest eigenvalues of correlations in which there is still a digit or two.
+LAST_DIGITS = 1e-14
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -67,17 +70,17 @@ def prepare(
     hits, latents = _hits(m, targets)
     kinds = _kinds(m, intervention)
     n = m.counts.astype(float) if means else np.maximum(m.counts - 1.0, 1.0)
-    S = m.covariances * ((m.counts - 1.0) / m.counts)[:, None, None] if means else m.covariances
-    U = range_basis(m.pooled_covariance())
-    r, d = U.shape[1], len(latents)
+    coordinates, S, log_volume = _coordinates(m, len(latents))
+    S = S * ((m.counts - 1.0) / m.counts)[:, None, None] if means else S
+    r, d = len(coordinates), len(latents)
     if d > r:
         raise ValueError(
             f"{d} latents are targeted, but the data have only {r} dimensions. Contexts that hit the same latent must "
             "say so: targets={context: latent name, …} (see latentdag.same_target_groups)"
+            + ("" if m.fine else "; of nearly collinear features, Moments.from_samples keeps more than covariances do")
         )
     if unintervened == "upstream":
         latents, d = [*latents, *_other_names(latents, r - d)], r
-    S = S if r == m.n_features else U.T @ S @ U
     # first to coordinates in which all contexts together have unit variance, where shrinking and checking are easy
     with lb.naming_contexts(m.contexts):
         P = upper_factor(symmetrize(np.tensordot(n / n.sum(), S, axes=1)), context=0)
@@ -90,12 +93,31 @@ def prepare(
         F = upper_factor(S[0], context=0)
     S = _congruence(F, S)
     F = F @ P
-    W = solve_triangular(F, U.T, trans="T")
+    W = solve_triangular(F, coordinates, trans="T")
+    log_volume -= float(np.log(np.diagonal(F)).sum())
     mu = (m.means - m.means[0]) @ W.T
     soft = [kinds.get(c) == "soft" for c in m.contexts]
     design = make_design(n, S, mu if means else None, hits, soft, d)
     about = S + mu[:, :, None] * mu[:, None, :] if means else S
-    return Prepared(W, -float(np.log(np.diagonal(F)).sum()), mu, about, latents, kinds, weight, design)
+    return Prepared(W, log_volume, mu, about, latents, kinds, weight, design)
+
+
+def _coordinates(m: Moments, d: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Coordinates (r, p) of the range of the data, covariances (K+1, r, r) in them, and log |det| of the map to them.
+
+    Directions far smaller than the others count only where there would be fewer dimensions than latents without them:
+    elsewhere they are more likely to be rounding.
+    """
+    pooled = m.pooled_covariance()
+    U = range_basis(pooled)
+    if U.shape[1] < d and m.fine is None:
+        U = range_basis(pooled, LAST_DIGITS)
+    if U.shape[1] >= d or m.fine is None:
+        return U.T, m.covariances if U.shape[1] == m.n_features else U.T @ m.covariances @ U, 0.0
+    kept = m.fine.varying(m.counts)
+    A = m.fine.axes[kept]
+    Q = np.linalg.qr(np.linalg.inv(m.fine.axes)[:, kept])[0]
+    return A, m.fine.covariances[:, kept][:, :, kept], float(np.linalg.slogdet(A @ Q)[1])
 
 
 def _hits(m: Moments, targets: Mapping[Hashable, Any] | None) -> tuple[list[tuple[int, ...]], list[str]]:

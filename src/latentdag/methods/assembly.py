@@ -41,10 +41,10 @@ def finish(
     graph = named_graph(model, edges)
     r = design.S.shape[1]
     constant = -0.5 * design.N * (r * (np.log(2 * np.pi) + 1) + np.linalg.slogdet(design.S_bar)[1])
+    loglik = best.optimum.value + float(constant) + design.N * prepared.log_volume
     if r == design.d and options.get("means"):
-        loglik = log_likelihood(model, m)  # of the data as they are, not as shrunk
-    else:
-        loglik = best.optimum.value + float(constant) + design.N * prepared.log_volume
+        unshrunk = log_likelihood(model, m)  # of the data as they are
+        loglik = unshrunk if np.isfinite(unshrunk) else loglik
     if "do" in prepared.kinds.values():
         loglik = float("nan")  # a latent without noise has no density
     _warn(m, prepared, best)
