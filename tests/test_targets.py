@@ -63,7 +63,7 @@ def test_p_values_are_uniform_with_remaining_dimensions():
 
 
 def test_p_values_with_samples_are_uniform_for_laplace_noise():
-    p, gaussian = [], []
+    p, gaussian, old, old_gaussian = [], [], [], []
     for seed in range(60):
         truth = ld.simulate.random_model(3, 3, rng=seed)
         first = truth.latents[seed % 3]
@@ -71,11 +71,13 @@ def test_p_values_with_samples_are_uniform_for_laplace_noise():
         X, contexts = ld.simulate.sample(full, 1_000, rng=seed, noise="laplace")
         m = ld.Moments.from_samples(X, contexts, control=full.control)
         fit = ld.fit(known_only(m, truth), graph=truth.graph)
-        for kept, data in ((p, (X, contexts)), (gaussian, None)):
+        for new, off, data in ((p, old, (X, contexts)), (gaussian, old_gaussian, None)):
             table = find_targets(fit, m, data=data).table
-            kept += list(table.loc[table["latent"] != first, "p_value"])
-    assert stats.kstest(p, "uniform").pvalue > 1e-3
-    assert np.mean(np.array(gaussian) < 0.05) > 0.1  # what it would be without the samples
+            new += list(table.loc[table["latent"] != first, "p_value"])
+            off += list(off_targets(fit, known_only(m, truth), data=data).table["p_value"])
+    for robust, plain in ((p, gaussian), (old, old_gaussian)):
+        assert stats.kstest(robust, "uniform").pvalue > 1e-3
+        assert np.mean(np.array(plain) < 0.05) > 0.1  # what it would be without the samples
 
 
 class TestFinding:

@@ -19,9 +19,9 @@ statistic in the parameters and C their covariance,
 import numpy as np
 from scipy import stats
 
+from latentdag.core.covariance import Gradient
 from latentdag.core.linalg import Array
 from latentdag.core.quantities import Quantities
-from latentdag.core.uncertainty import Gradient
 
 #: Share of a statistic's sampling variance that must be left for it to be tested.
 LEFT = 1e-6

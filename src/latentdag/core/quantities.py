@@ -16,8 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
+from latentdag.core.covariance import Gradient
 from latentdag.core.linalg import Array, BoolArray, IntArray
-from latentdag.core.uncertainty import Gradient, Point
+from latentdag.core.uncertainty import Point
 
 #: Quantities by name; the last needs means.
 NAMES = ("unmixing", "structural", "weight", "total_effect", "scale", "noise_variance", "shift")

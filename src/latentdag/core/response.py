@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from latentdag.core.covariance import Gradient
 from latentdag.core.linalg import Array, IntArray
 from latentdag.core.quantities import Quantities
-from latentdag.core.uncertainty import Gradient
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Covariance of the fitted parameters: Fisher information with the means in it, its inverse, and the sandwich.
+"""Fisher information of all parameters of a fit, means included (MATH.md 3.5).
 
 Row scale is no parameter, so the diagonal of ``B_0`` is held fixed; what a user calls the scaling of rows is then a
 function of the parameters like any other (see :mod:`latentdag.core.quantities`). The parameters are, in this order,
@@ -15,37 +15,23 @@ In context k, ``F_k = B_k H`` moves by ``dF_k = Ω_k F_k`` and a sample has ``F_
 
 The rows of ``Ω_k D_k`` (``D_k = B_k B_0^{-1}``) are ``T_i = (B_0 X + β B_0^{-1})_i`` where i is left alone and
 ``R_q = b_q X + β_q B_0^{-1}`` where mechanism q replaces it. Hence ``Ω_k τ_k`` has entries ``T_i δ_k`` and ``R_q δ_k``
-with ``δ_k = D_k^{-1} τ_k``, and the score of one sample is an outer product, entry by entry:
-
-    X: −(B_kᵀ e)(M x)ᵀ,   β, β_q: −e_i z_j,   ν, τ: e_i.
+with ``δ_k = D_k^{-1} τ_k``.
 
 **More dimensions than latents.** With ``w = W x`` the white remainder, uncorrelated with the latents, ``dH`` has a
 further part V W, the regression of w on the latents a part Y and its mean a part κ. Each of the r − d coordinates of w
 has the same information about its column of V, its row of Y and its κ, and none about anything else:
 
     Σ_k n_k ‖B_k v + D_k^{-T} y‖² + Σ_k n_k (κ − y δ_k)².
-
-Directions without information (soft interventions leave H free inside the ancestor relation) are found by a pivoted
-Cholesky factorisation and kept, so that a quantity that moves along one of them is said to be unknown.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import linalg
-from scipy.linalg import lapack
 
 from latentdag.core.information import Direction, Information
 from latentdag.core.likelihood import Design, Mechanism
 from latentdag.core.linalg import Array, BoolArray, IntArray
-
-#: Share of a parameter's information that must be left once the others are unknown too; below, it is not identified.
-NO_INFORMATION = 1e-10
-
-#: A quantity is unknown if this share of its gradient (parameters in units of their own information) has none.
-UNKNOWN_SHARE = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,206 +207,3 @@ def outer_information(point: Point) -> Array:
         mean = np.concatenate([np.zeros(d), -point.delta[k], [1.0]])
         total += n * (J.T @ J + np.outer(mean, mean))
     return total if point.tau is not None else total[:-1, :-1]
-
-
-class Inverse:
-    """The inverse of an information matrix, as far as there is one.
-
-    Attributes
-    ----------
-    C : (P, P) covariance; of directions without information, one choice of zero variance
-    null : (P, m) directions without information, in units of each parameter's own information
-    scale : (P,) square root of each parameter's own information
-    """
-
-    def __init__(self, total: Array):  # overwritten: at d = 83 it takes half a gigabyte
-        diagonal = np.diagonal(total).copy()
-        self.scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        total /= self.scale[:, None]
-        total /= self.scale
-        # total.T is the same matrix in the memory order of LAPACK, so that the factor takes its place
-        factor, pivot, rank, _ = lapack.dpstrf(total.T, tol=NO_INFORMATION, lower=1, overwrite_a=1)
-        pivot = np.asarray(pivot) - 1
-        P = len(pivot)
-        self.null = np.zeros((P, P - rank))
-        if rank < P:
-            L_11, L_21 = np.tril(factor[:rank, :rank]), factor[rank:, :rank]
-            self.null[pivot[:rank]] = -linalg.solve_triangular(L_11, L_21.T, lower=True, trans=1)
-            self.null[pivot[rank:]] = np.eye(P - rank)
-            factor = np.asfortranarray(factor[:rank, :rank])
-        inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0] if rank else np.zeros((0, 0))
-        _mirror(inverse)
-        place = np.argsort(pivot)
-        known = np.flatnonzero(place < rank)
-        if rank == P:
-            self.C = np.asarray(inverse[np.ix_(place, place)])
-        else:
-            self.C = np.zeros((P, P))
-            self.C[np.ix_(known, known)] = inverse[np.ix_(place[known], place[known])]
-        self.C /= self.scale[:, None]
-        self.C /= self.scale
-
-    def knows(self, J: Array) -> BoolArray:
-        """Which of the quantities with gradients J (m, P) the data determine."""
-        if not self.null.shape[1]:
-            return np.ones(len(J), dtype=bool)
-        scaled = J / self.scale
-        along = np.abs(scaled @ (self.null / np.linalg.norm(self.null, axis=0))).max(axis=1)
-        return np.asarray(along <= UNKNOWN_SHARE * np.linalg.norm(scaled, axis=1))
-
-
-def _mirror(A: Array, step: int = 512) -> None:
-    """Copy the lower triangle to the upper, in place."""
-    for start in range(0, len(A), step):
-        stop = min(start + step, len(A))
-        own = A[start:stop, start:stop]
-        own[:] = np.tril(own) + np.tril(own, -1).T
-        A[start:stop, stop:] = A[stop:, start:stop].T
-
-
-@dataclass(frozen=True, eq=False)
-class Gradient:
-    """Gradients of m quantities: (m, P), and in the columns of (V, Y, κ) a sum of outer products c vᵀ.
-
-    ``outer`` lists pairs c (m, 2d + 1 or 2d) and v (m, r − d).
-    """
-
-    inner: Array
-    outer: tuple[tuple[Array, Array], ...] = ()
-
-    def __getitem__(self, rows: "IntArray | BoolArray | slice | Sequence[int]") -> "Gradient":
-        return Gradient(self.inner[rows], tuple((c[rows], v[rows]) for c, v in self.outer))
-
-    def __add__(self, other: "Gradient") -> "Gradient":
-        return Gradient(self.inner + other.inner, self.outer + other.outer)
-
-    def times(self, factor: "Array | float") -> "Gradient":
-        """Each quantity's gradient times a number of its own."""
-        f = np.broadcast_to(np.asarray(factor, dtype=float), (len(self.inner),))[:, None]
-        return Gradient(f * self.inner, tuple((f * c, v) for c, v in self.outer))
-
-    def dense(self) -> Array:
-        """(m, P + columns × (r − d)), for a covariance of all parameters at once."""
-        parts = [np.einsum("mc,ms->mcs", c, v).reshape(len(c), -1) for c, v in self.outer]
-        return np.hstack([self.inner, sum(parts[1:], parts[0])]) if parts else self.inner
-
-
-class ParameterCovariance:
-    """Covariance of the parameters at a point.
-
-    Parameters
-    ----------
-    point : Point
-    rest : int
-        r − d, the dimensions that the latents leave.
-    """
-
-    def __init__(self, point: Point, rest: int = 0):
-        self.point, self.rest = point, rest
-        self.inverse = Inverse(information(point))
-        self.outer_inverse = Inverse(outer_information(point)) if rest else None
-        self.C = self.inverse.C
-        self.full: Array | None = None  # of all parameters at once, for the sandwich with a rest
-
-    def robust(self, score_covariance: Array) -> "ParameterCovariance":
-        """The sandwich ``C J C`` with J the covariance of the total score."""
-        made = object.__new__(ParameterCovariance)
-        made.point, made.rest = self.point, self.rest
-        made.inverse, made.outer_inverse = self.inverse, self.outer_inverse
-        made.full = None
-        if self.outer_inverse is None:
-            made.C = self.C @ score_covariance @ self.C
-            return made
-        whole = linalg.block_diag(self.C, np.kron(self.outer_inverse.C, np.eye(self.rest)))
-        made.full = whole @ score_covariance @ whole
-        made.C = made.full[: self.point.size, : self.point.size]
-        return made
-
-    def knows(self, g: Gradient) -> BoolArray:
-        """Which quantities the data determine."""
-        known = self.inverse.knows(g.inner)
-        for c, _ in g.outer if self.outer_inverse is not None else ():
-            known &= self.outer_inverse.knows(c)  # type: ignore[union-attr]
-        return known
-
-    def covariance(self, g: Gradient) -> Array:
-        """Covariance (m, m) of quantities, whether determined or not."""
-        if self.full is not None and g.outer:
-            J = g.dense()
-            return np.asarray(J @ self.full[: J.shape[1], : J.shape[1]] @ J.T)
-        used = np.flatnonzero(g.inner.any(axis=0))
-        J = g.inner[:, used]
-        total = J @ self.C[np.ix_(used, used)] @ J.T
-        if self.outer_inverse is not None:
-            for c, v in g.outer:
-                for c_2, v_2 in g.outer:
-                    total += (c @ self.outer_inverse.C @ c_2.T) * (v @ v_2.T)
-        return np.asarray(total)
-
-    def variance(self, g: Gradient) -> Array:
-        """Variance (m,) of quantities; infinite where the data do not determine them."""
-        if self.full is not None and g.outer:
-            J = g.dense()
-            variance = np.einsum("mi,mi->m", J @ self.full, J)
-        else:
-            used = np.flatnonzero(g.inner.any(axis=0))
-            J = g.inner[:, used]
-            variance = np.einsum("mi,mi->m", J @ self.C[np.ix_(used, used)], J)
-            if self.outer_inverse is not None:
-                for c, v in g.outer:
-                    for c_2, v_2 in g.outer:
-                        variance += np.einsum("mi,mi->m", c @ self.outer_inverse.C, c_2) * np.einsum("ms,ms->m", v, v_2)
-        return np.where(self.knows(g), np.maximum(variance, 0.0), np.inf)
-
-
-def scores(point: Point, k: int, z: Array, w: Array | None = None) -> Array:
-    """Scores (n, P) of samples of context k: latents z (n, d) and remainder w (n, r − d), both from the offset.
-
-    Where means are free, both must be measured from the context's own mean.
-    """
-    n, members = len(z), point.members(k)
-    B_k = point.structural(k)
-    e = z @ B_k.T
-    hit = point.target[members]
-    if point.tau is not None:
-        e[:, hit] -= point.tau[members]
-    m, g = z @ point.B.T, e @ B_k
-    ends = np.cumsum([0, *point.sizes])
-    extra = 0 if w is None else (2 * point.d + (point.tau is not None)) * w.shape[1]
-    out = np.zeros((n, point.size + extra))
-    out[:, : ends[1]] = -(g[:, :, None] * m[:, None, :]).reshape(n, -1)
-    i, j = np.nonzero(point.edge)
-    out[:, ends[1] : ends[2]] = -(e[:, i] * z[:, j]) * point.alone[k, i]
-    q, j = np.nonzero(point.free)
-    here = np.flatnonzero(np.isin(q, members))
-    out[:, ends[2] + here] = -e[:, point.target[q[here]]] * z[:, j[here]]
-    if point.tau is not None:
-        out[:, ends[3] : ends[4]] = e * point.alone[k]
-        out[:, ends[4] + members] = e[:, hit]
-    if w is not None:
-        parts = [-g, -m] if point.tau is None else [-g, -m, np.ones((n, 1))]
-        out[:, ends[5] :] = (np.hstack(parts)[:, :, None] * w[:, None, :]).reshape(n, -1)
-    return out
-
-
-def score_covariance(point: Point, blocks: Iterable[tuple[int, Array, Array | None]]) -> Array:
-    """Covariance of the total score, each context about its own mean score.
-
-    Parameters
-    ----------
-    blocks : of (context, latents, remainder or None), in any order
-    """
-    total: Array | None = None
-    sums: dict[int, Array] = {}
-    counts: dict[int, int] = {}
-    for k, z, w in blocks:
-        s = scores(point, k, z, w)
-        total = np.zeros((s.shape[1], s.shape[1])) if total is None else total
-        total += s.T @ s
-        sums[k] = sums.get(k, 0.0) + s.sum(axis=0)
-        counts[k] = counts.get(k, 0) + len(s)
-    if total is None:
-        raise ValueError("there are no samples")
-    for k, each in sums.items():
-        total -= np.outer(each, each) / counts[k]
-    return total

@@ -15,9 +15,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from latentdag.core.covariance import ParameterCovariance
 from latentdag.core.linalg import pseudo_inverse, scale_free_rank, symmetrize
 from latentdag.core.quantities import NAMES, Block, Quantities
-from latentdag.core.uncertainty import ParameterCovariance, Point, score_covariance
+from latentdag.core.scores import score_covariance
+from latentdag.core.uncertainty import Point
 from latentdag.model import LatentModel
 from latentdag.samples import Samples, context_blocks
 

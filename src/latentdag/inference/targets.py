@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from latentdag.core.covariance import Gradient
 from latentdag.core.mechanisms import joint_test, law_of_context, statistics
+from latentdag.core.scores import scores
 from latentdag.inference.edges import q_values
-from latentdag.inference.errors import Uncertainty
+from latentdag.inference.errors import BLOCK, Uncertainty
 from latentdag.moments import Moments
 from latentdag.samples import Samples, context_blocks
 
@@ -111,16 +113,18 @@ def find_targets(
     for context in chosen:
         k = m.index(context)
         e, A = _noise_moments(uncertainty, m, k)
-        sampling = [_sampling(int(m.counts[k]))] * fit.model.n_latents
-        if data is not None:
-            sampling = _robust_sampling(uncertainty, data, context, m.means[k], A)
+        n = int(m.counts[k])
+        sampled = None if data is None else _Sampled(uncertainty, data, context, m.means[k], A)
         for i, latent in enumerate(fit.latents):
             values, g = statistics(uncertainty.quantities, i, e, A)
-            rows.append((context, latent, *_test(uncertainty, i, values, sampling[i], g, 1.0, means, m.counts[k])))
+            V = (_gaussian(n) if sampled is None else sampled.own(i)) + _estimated(uncertainty, g)
+            rows.append((context, latent, *_test(uncertainty, i, values, V, g, means, n)))
     return _result(rows, alpha, by_context=True)
 
 
-def off_targets(fit: "Fit", m: Moments, *, means: bool | None = None, alpha: float = 0.05) -> TargetTest:
+def off_targets(
+    fit: "Fit", m: Moments, *, means: bool | None = None, alpha: float = 0.05, data: Samples | None = None
+) -> TargetTest:
     """Test the contexts of a fit for effects on latents that they are supposed to leave alone.
 
     Parameters
@@ -133,13 +137,15 @@ def off_targets(fit: "Fit", m: Moments, *, means: bool | None = None, alpha: flo
         Whether a shifted mean counts; by default if the fit used means.
     alpha : float
         False-discovery rate among all pairs of a context and a latent.
+    data : (X, contexts), optional
+        The samples: then tests hold for any noise.
 
     Returns
     -------
     TargetTest
-        Of the pairs that the fit does not have as targets. Gaussian noise is assumed.
+        Of the pairs that the fit does not have as targets.
     """
-    uncertainty = _checked(fit, m, None)
+    uncertainty = _checked(fit, m, data)
     counts = dict(zip(m.contexts, m.counts.tolist(), strict=True))
     for context, count in zip(fit.model.contexts, fit.counts, strict=True):
         if counts.get(context) != count:
@@ -151,15 +157,21 @@ def off_targets(fit: "Fit", m: Moments, *, means: bool | None = None, alpha: flo
     for k, context in enumerate(fit.model.contexts):
         if k == 0:
             continue
-        e, A = _noise_moments(uncertainty, m, m.index(context))
+        row = m.index(context)
+        e, A = _noise_moments(uncertainty, m, row)
         e_model, A_model = law_of_context(uncertainty.quantities, k)
         n = fit.counts[k]
+        sampled = None if data is None else _Sampled(uncertainty, data, context, m.means[row], A, k)
         for i, latent in enumerate(fit.latents):
             if latent in fit.model.interventions[context].targets:
                 continue
             values, _ = statistics(uncertainty.quantities, i, e, A)
             _, g = statistics(uncertainty.quantities, i, e_model, A_model)
-            rows.append((context, latent, *_test(uncertainty, i, values, _sampling(n), g, -1.0, means, n)))
+            if sampled is None:
+                V = _gaussian(n) - _estimated(uncertainty, g)
+            else:
+                V = sampled.own(i) + sampled.shared(i, g) + _estimated(uncertainty, g)
+            rows.append((context, latent, *_test(uncertainty, i, values, V, g, means, n)))
     return _result(rows, alpha, by_context=False)
 
 
@@ -181,51 +193,79 @@ def _noise_moments(uncertainty: Uncertainty, m: Moments, k: int) -> tuple[np.nda
     return M @ (m.means[k] - uncertainty.fit.model.offset), M @ m.covariances[k] @ M.T
 
 
-def _sampling(n: int) -> np.ndarray:
+def _gaussian(n: int) -> np.ndarray:
     """Sampling covariance (3, 3) of the statistics for Gaussian noise."""
     return np.diag([1 / n, 2 / (n - 1), 1 / n])
 
 
-def _robust_sampling(
-    uncertainty: Uncertainty, data: Samples, context: Hashable, mean: np.ndarray, A: np.ndarray
-) -> list[np.ndarray]:
-    """The same from the samples, one per latent."""
-    of, model = uncertainty.quantities, uncertainty.fit.model
-    d = model.n_latents
-    c = of.A @ of.point.B_inv
-    with np.errstate(divide="ignore"):
+def _estimated(uncertainty: Uncertainty, g: Gradient) -> np.ndarray:
+    """What the error of the parameters contributes (3, 3)."""
+    assert uncertainty.covariance is not None  # checked by the callers
+    return uncertainty.covariance.covariance(g)
+
+
+class _Sampled:
+    """Sampling covariances from the samples of one context, with their scores if it is context k of the fit.
+
+    For other than Gaussian noise the fit does not follow a statistic along its gradient, so the covariance of the two
+    is counted, too.
+    """
+
+    def __init__(
+        self,
+        uncertainty: Uncertainty,
+        data: Samples,
+        context: Hashable,
+        mean: np.ndarray,
+        A: np.ndarray,
+        k: int | None = None,
+    ):
+        of, model = uncertainty.quantities, uncertainty.fit.model
+        point, d = of.point, model.n_latents
+        self.of = uncertainty
+        c = of.A @ point.B_inv
         size = np.sqrt(np.diagonal(A) * np.einsum("ij,jk,ik->i", c, A, c))
-        weight = np.where(size > 0, 1 / size, 0.0)
-    total, sums, n = np.zeros((d, 3, 3)), np.zeros((d, 3)), 0
-    for _, X in context_blocks(data, [context], model.n_features):
-        eps = (X - mean) @ of.M.T
-        psi = np.stack([eps, eps**2 / np.diagonal(A), eps * (eps @ c.T) * weight], axis=2)
-        total += np.einsum("nia,nib->iab", psi, psi)
-        sums += psi.sum(axis=0)
-        n += len(X)
-    return list((total - sums[:, :, None] * sums[:, None, :] / n) / n**2)
+        weight = np.divide(1.0, size, out=np.zeros(d), where=size > 0)
+        center = mean if point.tau is None else model.offset
+        total, sums, n = np.zeros((d, 3, 3)), np.zeros(3 * d), 0
+        cross, score_sums = np.zeros((point.size, 3 * d)), np.zeros(point.size)
+        for _, X in context_blocks(data, [context], model.n_features):
+            step = max(1, BLOCK // point.size)
+            for part in (X[start : start + step] for start in range(0, len(X), step)):
+                eps = (part - mean) @ of.M.T
+                psi = np.stack([eps, eps**2 / np.diagonal(A), eps * (eps @ c.T) * weight], axis=2)
+                total += np.einsum("nia,nib->iab", psi, psi)
+                sums += psi.sum(axis=0).ravel()
+                n += len(part)
+                if k is not None:
+                    each = scores(point, k, (part - center) @ model.unmixing.T)
+                    cross += each.T @ psi.reshape(len(part), -1)
+                    score_sums += each.sum(axis=0)
+        by_latent = sums.reshape(d, 3)
+        self._own = (total - by_latent[:, :, None] * by_latent[:, None, :] / n) / n**2
+        self._cross = ((cross - np.outer(score_sums, sums) / n) / n).reshape(point.size, d, 3)
+
+    def own(self, i: int) -> np.ndarray:
+        """Of the statistics of latent i, (3, 3)."""
+        return np.asarray(self._own[i])
+
+    def shared(self, i: int, g: Gradient) -> np.ndarray:
+        """Twice the covariance of statistics and the fit's answer to them, (3, 3)."""
+        assert self.of.covariance is not None
+        half = g.inner @ (self.of.covariance.inverse.C @ self._cross[:, i])
+        return np.asarray(half + half.T)
 
 
 def _test(
-    uncertainty: Uncertainty,
-    i: int,
-    values: np.ndarray,
-    sampling: np.ndarray,
-    g: Any,
-    sign: float,
-    means: bool | None,
-    n: int,
+    uncertainty: Uncertainty, i: int, values: np.ndarray, V: np.ndarray, g: Gradient, means: bool | None, n: int
 ) -> tuple[float, ...]:
-    """Effect sizes and joint test of one latent in one context."""
-    covariance = uncertainty.covariance
-    assert covariance is not None  # checked by the callers
+    """Effect sizes and joint test of one latent in one context; V (3, 3) is the covariance of the values."""
+    assert uncertainty.covariance is not None
     used_means = uncertainty.point.tau is not None
     tested = np.array([used_means if means is None else means and used_means, True, uncertainty.point.edge[i].any()])
-    tested &= covariance.knows(g)
-    V = sampling + sign * covariance.covariance(g)
+    tested &= uncertainty.covariance.knows(g)
     centred = values + np.array([0.0, 1 / (n - 1), 0.0])  # the logarithm of a χ² mean is low by 1/dof
-    kept = np.ix_(tested, tested)
-    statistic, dof, p = joint_test(centred[tested], V[kept])
+    statistic, dof, p = joint_test(centred[tested], V[np.ix_(tested, tested)])
     shift, log_ratio, correlation = values
     return shift if used_means else np.nan, log_ratio, correlation, statistic, dof, p
 
