@@ -164,3 +164,15 @@ def test_a_given_order_lists_targeted_latents_only():
     assert again.loglik == pytest.approx(found.loglik, abs=1e-3)
     graph = found.graph.subgraph(order)
     assert ld.fit(m, unintervened="upstream", graph=graph).loglik == pytest.approx(found.loglik, abs=1e-3)
+
+
+def test_the_closed_form_reports_both_candidates_and_why():
+    fit = ld.fit(two_latents().moments(10_000), method="closed-form", unintervened="upstream")
+    (rival, *_) = fit.details["ambiguous"]["k"]
+    assert rival["context"] == "k"
+    assert rival["gap"] == pytest.approx(0, abs=1e-6)
+    assert "other solution" in rival["why"]
+    found = [row(answer, "Z1") for answer in equivalent_models(two_latents())]
+    for h in (fit.model.unmixing[fit.latents.index("k")], np.array(rival["unmixing"])):
+        h = h / np.sqrt(h @ two_latents().covariance() @ h)
+        assert max(cosine(two_latents(), h, other) for other in found) > 1 - 1e-5

@@ -51,7 +51,8 @@ def with_rivals(prepared: Prepared, found: Found, rules: Rules) -> tuple[Found, 
             if all(_cosine(row, other) < SAME for other in known[i]):
                 known[i].append(row)
                 edges = _n_edges(fit.best) - _n_edges(best.best)
-                rival = {"unmixing": (row @ prepared.W).tolist(), "gap": float(gap), "more_edges": edges}
+                why = "its causes were never intervened on, and both candidates have the same moments"
+                rival = {"unmixing": (row @ prepared.W).tolist(), "gap": float(gap), "more_edges": edges, "why": why}
                 rivals.setdefault(prepared.latents[i], []).append(rival)
     return best, rivals
 

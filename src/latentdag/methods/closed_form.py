@@ -10,12 +10,13 @@ from latentdag.core.graphs import Candidate, prune
 from latentdag.core.likelihood import evaluate
 from latentdag.core.linalg import Array
 from latentdag.core.optimize import Optimum, unit_rows
+from latentdag.core.pairs import Pair
 from latentdag.core.search import Found
 from latentdag.methods.assembly import finish
 from latentdag.methods.candidates import AMBIGUOUS
 from latentdag.methods.starts import closed_form_start, context_pairs
 from latentdag.moments import Moments
-from latentdag.preparation import Prepared, edge_rules, prepare
+from latentdag.preparation import Prepared, edge_rules, prepare, single_target_contexts
 from latentdag.result import Fit
 
 
@@ -31,7 +32,8 @@ def fit_closed_form(
     """Closed form of MATH.md 3.1–3.2: no order needed, no iteration, no error carried from one latent to the next.
 
     Options are those of :func:`latentdag.methods.fit_likelihood`. ``details["ambiguous"]`` names the latents for which
-    the data leave more than one candidate, with the other candidates' unmixing rows and how many nats worse they are.
+    the data leave more than one candidate: the context, the other candidates' unmixing rows, how many nats worse they
+    are, and why they are left.
     """
     prepared = prepare(m, targets, intervention, means, shrinkage, unintervened)
     rules = edge_rules(prepared, 0.5 * float(np.log(prepared.design.N)))
@@ -42,16 +44,23 @@ def fit_closed_form(
     options = {"intervention": intervention if isinstance(intervention, str) else "mixed", "means": means}
     if unintervened != "downstream":
         options["unintervened"] = unintervened
-    ambiguous = {
-        prepared.latents[i]: [
-            {"unmixing": (u @ prepared.W).tolist(), "gap": float(gap)}
-            for (u, _), gap in zip(pair.rivals, pair.gaps, strict=True)
-            if gap < AMBIGUOUS
-        ]
-        for i, pair in pairs.items()
-    }
-    ambiguous = {name: rivals for name, rivals in ambiguous.items() if rivals}
-    return finish(m, prepared, found, "closed-form", options, rules.penalty, ambiguous)
+    return finish(m, prepared, found, "closed-form", options, rules.penalty, _ambiguous(m, prepared, pairs))
+
+
+def _ambiguous(m: Moments, prepared: Prepared, pairs: Mapping[int, Pair]) -> dict[str, list[dict[str, Any]]]:
+    """By latent, the candidates of its context that are nearly as good as the one chosen, and why they are left."""
+    contexts = single_target_contexts(prepared.design)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for i, pair in pairs.items():
+        for (u, noise), gap in zip(pair.rivals, pair.gaps, strict=True):
+            if gap < AMBIGUOUS:
+                label = str(m.contexts[contexts[i]])
+                parallel = abs(u @ noise) > (1 - 1e-9) * np.linalg.norm(u) * np.linalg.norm(noise)
+                other = "a latent without causes" if parallel else "the other solution of the closed form"
+                why = f"{other} explains context {label} and what it leaves alone only {gap:.2g} nats worse"
+                rival = {"context": label, "unmixing": (u @ prepared.W).tolist(), "gap": float(gap), "why": why}
+                found.setdefault(prepared.latents[i], []).append(rival)
+    return found
 
 
 def _evaluated(prepared: Prepared, H: Array, parents: Sequence[Any], order: tuple[int, ...]) -> Found:
