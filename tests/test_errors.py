@@ -257,6 +257,10 @@ class TestFaces:
         assert table.loc[table["quantity"] == "unmixing", "std_error"].max() < 1e-3
         assert np.isfinite(table["std_error"]).all()
 
+    def test_borrowed_covariances_are_noted(self):
+        fit = replace(self.fit, details={"shrinkage": {"control": 0.0, "c1": 0.3}})
+        assert "depends on 'c1'" in fit.edges().attrs["note"]
+
     def test_no_edges_at_all(self):
         truth = ld.simulate.random_model(3, 3, 0.0, rng=0)
         fit = ld.fit(ld.simulate.sample_moments(truth, 2_000, rng=0), graph=nx.DiGraph())

@@ -32,6 +32,9 @@ DO_SHARE = 1e-8
 #: More parameters than this, and the samples' scores no longer fit in memory.
 MOST_PARAMETERS = 12_000
 
+#: A context that takes more than this share of its covariance from the others does so visibly.
+SHRUNK = 0.1
+
 #: Scores are held this many numbers at a time.
 BLOCK = 2**23
 
@@ -44,6 +47,10 @@ NOT_IDENTIFIED = (
     "relation)"
 )
 NOT_CONVERGED = "the optimiser did not converge, so these standard errors may be off"
+BORROWED = (
+    "standard errors are too small for what depends on {listed}: {share:.0%} or more of their covariances is borrowed "
+    "from the other contexts, for want of samples"
+)
 
 
 class Uncertainty:
@@ -62,7 +69,7 @@ class Uncertainty:
 
     def __init__(self, fit: "Fit", data: Samples | None = None):
         self.fit, self.robust = fit, data is not None
-        self.note = "" if fit.converged else NOT_CONVERGED
+        self.note = "; ".join(_warnings(fit))
         self.mechanisms = [(context, name) for context, v in fit.model.interventions.items() for name in v.changes]
         self.covariance: ParameterCovariance | None = None
         point, W = point_of(fit, bool(fit.options.get("means", True))), remainder(fit.model)
@@ -160,6 +167,16 @@ def add_intervals(table: pd.DataFrame, level: float) -> pd.DataFrame:
     table["lower"] = np.where(positive, estimate / ratio, estimate - half)
     table["upper"] = np.where(positive, estimate * ratio, estimate + half)
     return table
+
+
+def _warnings(fit: "Fit") -> Iterator[str]:
+    """What makes standard errors doubtful."""
+    if not fit.converged:
+        yield NOT_CONVERGED
+    few = [name for name, share in fit.details.get("shrinkage", {}).items() if share > SHRUNK]
+    if few:
+        listed = ", ".join(map(repr, few[:5])) + (", …" if len(few) > 5 else "")
+        yield BORROWED.format(listed=listed, share=SHRUNK)
 
 
 def point_of(fit: "Fit", means: bool) -> Point:

@@ -145,6 +145,16 @@ def predict(
     Returns
     -------
     Prediction
+
+    Examples
+    --------
+    >>> import latentdag as ld
+    >>> m = ld.simulate.sample_moments(ld.simulate.random_model(rng=5), 2_500, rng=0)
+    >>> both = predict(ld.fit(m), ["c1", "c2"])
+    >>> both
+    Prediction(c1, c2; 10 features)
+    >>> list(both.table.columns)
+    ['quantity', 'feature', 'estimate', 'std_error', 'lower', 'upper']
     """
     sources = _of_contexts(fit, changes) if _lists_contexts(changes) else _of_latents(fit, changes, kind)
     uncertainty = fit.uncertainty(data)

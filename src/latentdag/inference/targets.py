@@ -100,6 +100,18 @@ def find_targets(
     Returns
     -------
     TargetTest
+
+    Examples
+    --------
+    Leave a context out of the fit of a latent that another context targets, and ask what it does.
+
+    >>> from dataclasses import replace
+    >>> import latentdag as ld
+    >>> truth = ld.simulate.random_model(rng=5)
+    >>> again = replace(truth, interventions={**truth.interventions, "?": ld.Intervention("c2", variance=1.0)})
+    >>> m = ld.simulate.sample_moments(again, 2_500, rng=0)
+    >>> find_targets(ld.fit(m.select(truth.interventions)), m).targets
+    {'?': ('c2',)}
     """
     known = fit.model.contexts
     chosen = [c for c in m.contexts if c not in known] if contexts is None else list(contexts)
