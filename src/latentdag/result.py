@@ -234,6 +234,10 @@ class Fit:
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path} is a damaged Fit file ({type(error).__name__}: {error})") from None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # what is quick to compute again and slow to send to another process stays here
+        return {name: value for name, value in self.__dict__.items() if name != "_gaussian_uncertainty"}
+
     def __repr__(self) -> str:
         return f"Fit({self.method}: {' → '.join(self.order)}, {self.graph.number_of_edges()} edges)"
 
