@@ -136,8 +136,8 @@ def main():
     print("convention kind      noise     graph      coverage       edges  found  failed replicates")
     for convention in ("figures", "text"):
         for kind, noise in (("parametric", "gaussian"), ("samples", "laplace"), ("parametric", "laplace")):
-            coverage(convention, kind, noise, False, max(models // 2, 2), replicates, options.seed)
-        coverage(convention, "parametric", "gaussian", True, max(models // 5, 2), replicates, options.seed)
+            coverage(convention, kind, noise, False, max(models * 2 // 5, 2), replicates, options.seed)
+        coverage(convention, "parametric", "gaussian", True, max(models // 6, 2), replicates, options.seed)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -95,7 +95,7 @@ class Bootstrap:
                     self.fit_weights[i, j],
                     drawn.mean(),
                     drawn.std(ddof=1) if self.n_replicates > 1 else np.nan,
-                    *np.quantile(drawn, QUANTILES),
+                    *_quantile(drawn, QUANTILES),
                 )
             )
         table = pd.DataFrame(rows, columns=columns + names)
@@ -120,7 +120,7 @@ class Bootstrap:
         at, drawn = (self.fit_standardized, self.standardized) if standardized else (self.fit_weights, self.weights)
         tails = [(1 - level) / 2, (1 + level) / 2]
         rows = [
-            (self.latents[j], self.latents[i], at[i, j], *np.quantile(drawn[:, i, j], tails))
+            (self.latents[j], self.latents[i], at[i, j], *_quantile(drawn[:, i, j], tails))
             for i, j in self._pairs()
             if at[i, j]
         ]
@@ -239,6 +239,14 @@ class Bootstrap:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is a damaged Bootstrap file ({type(error).__name__}: {error})") from None
+
+
+def _quantile(drawn: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """Quantiles beyond which a further replicate falls with just the probability they name.
+
+    numpy's default lies further in: with 100 replicates its 95 % interval would hold 93 % of new ones.
+    """
+    return np.quantile(drawn, levels, method="weibull")
 
 
 _ARRAYS = (
