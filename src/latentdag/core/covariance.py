@@ -143,19 +143,11 @@ class ParameterCovariance:
             known &= self.outer_inverse.knows(c)  # type: ignore[union-attr]
         return known
 
-    def covariance(self, g: Gradient) -> Array:
-        """Covariance (m, m) of quantities, whether determined or not."""
-        if self.full is not None and g.outer:
-            J = g.dense()
-            return np.asarray(J @ self.full[: J.shape[1], : J.shape[1]] @ J.T)
-        used = np.flatnonzero(g.inner.any(axis=0))
-        J = g.inner[:, used]
-        total = J @ self.C[np.ix_(used, used)] @ J.T
-        if self.outer_inverse is not None:
-            for c, v in g.outer:
-                for c_2, v_2 in g.outer:
-                    total += (c @ self.outer_inverse.C @ c_2.T) * (v @ v_2.T)
-        return np.asarray(total)
+    def blocks(self, g: Gradient, size: int) -> Array:
+        """Covariances (m / size, size, size) within groups of quantities that involve the latents' space only."""
+        CJ, J = self._product(g.inner)
+        groups = (len(J) // size, size, J.shape[1])
+        return np.asarray(CJ.reshape(groups) @ J.reshape(groups).transpose(0, 2, 1))
 
     def variance(self, g: Gradient) -> Array:
         """Variance (m,) of quantities; infinite where the data do not determine them."""
@@ -163,11 +155,17 @@ class ParameterCovariance:
             J = g.dense()
             variance = np.einsum("mi,mi->m", J @ self.full, J)
         else:
-            used = np.flatnonzero(g.inner.any(axis=0))
-            J = g.inner[:, used]
-            variance = np.einsum("mi,mi->m", J @ self.C[np.ix_(used, used)], J)
+            variance = np.einsum("mi,mi->m", *self._product(g.inner))
             if self.outer_inverse is not None:
                 for c, v in g.outer:
                     for c_2, v_2 in g.outer:
                         variance += np.einsum("mi,mi->m", c @ self.outer_inverse.C, c_2) * np.einsum("ms,ms->m", v, v_2)
         return np.where(self.knows(g), np.maximum(variance, 0.0), np.inf)
+
+    def _product(self, J: Array) -> tuple[Array, Array]:
+        """``J C`` and J, in the parameters that matter: most quantities depend on few."""
+        used = np.flatnonzero(J.any(axis=0))
+        if 2 * len(used) > len(self.C):
+            return J @ self.C, J
+        J = J[:, used]
+        return J @ self.C[np.ix_(used, used)], J

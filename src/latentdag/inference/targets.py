@@ -121,17 +121,13 @@ def find_targets(
     if not chosen:
         raise ValueError(f"every context of these moments is part of the fit already: {list(m.contexts)}")
     uncertainty = _checked(fit, m, data)
-    rows = []
+    asked = []
     for context in chosen:
         k = m.index(context)
         e, A = _noise_moments(uncertainty, m, k)
-        n = int(m.counts[k])
         sampled = None if data is None else _Sampled(uncertainty, data, context, m.means[k], A)
-        for i, latent in enumerate(fit.latents):
-            values, g = statistics(uncertainty.quantities, i, e, A)
-            V = (_gaussian(n) if sampled is None else sampled.own(i)) + _estimated(uncertainty, g)
-            rows.append((context, latent, *_test(uncertainty, i, values, V, g, means, n)))
-    return _result(rows, alpha, by_context=True)
+        asked.append(_Asked(context, int(m.counts[k]), (e, A), (e, A), -1, (), sampled))
+    return _result(_tests(uncertainty, asked, means), alpha, by_context=True)
 
 
 def off_targets(
@@ -165,26 +161,14 @@ def off_targets(
                 f"context {context!r} has {counts.get(context, 'no')} samples here and {count} in the fit: pass the "
                 "moments that were fitted"
             )
-    rows = []
-    for k, context in enumerate(fit.model.contexts):
-        if k == 0:
-            continue
+    asked = []
+    for k, (context, intervention) in enumerate(fit.model.interventions.items(), start=1):
         row = m.index(context)
         e, A = _noise_moments(uncertainty, m, row)
-        e_model, A_model = law_of_context(uncertainty.quantities, k)
-        n = fit.counts[k]
         sampled = None if data is None else _Sampled(uncertainty, data, context, m.means[row], A, k)
-        for i, latent in enumerate(fit.latents):
-            if latent in fit.model.interventions[context].targets:
-                continue
-            values, _ = statistics(uncertainty.quantities, i, e, A)
-            _, g = statistics(uncertainty.quantities, i, e_model, A_model)
-            if sampled is None:
-                V = _gaussian(n) - _estimated(uncertainty, g)
-            else:
-                V = sampled.own(i) + sampled.shared(i, g) + _estimated(uncertainty, g)
-            rows.append((context, latent, *_test(uncertainty, i, values, V, g, means, n)))
-    return _result(rows, alpha, by_context=False)
+        law = law_of_context(uncertainty.quantities, k)
+        asked.append(_Asked(context, fit.counts[k], (e, A), law, k, intervention.targets, sampled))
+    return _result(_tests(uncertainty, asked, means), alpha, by_context=False)
 
 
 def _checked(fit: "Fit", m: Moments, data: Samples | None) -> Uncertainty:
@@ -210,10 +194,17 @@ def _gaussian(n: int) -> np.ndarray:
     return np.diag([1 / n, 2 / (n - 1), 1 / n])
 
 
-def _estimated(uncertainty: Uncertainty, g: Gradient) -> np.ndarray:
-    """What the error of the parameters contributes (3, 3)."""
-    assert uncertainty.covariance is not None  # checked by the callers
-    return uncertainty.covariance.covariance(g)
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """One context: its noises' mean and covariance, and those at which to take gradients; k ≥ 1 if it was fitted."""
+
+    context: Hashable
+    n: int
+    moments: tuple[np.ndarray, np.ndarray]
+    law: tuple[np.ndarray, np.ndarray]
+    k: int
+    claimed: tuple[str, ...]
+    sampled: "_Sampled | None"
 
 
 class _Sampled:
@@ -268,18 +259,34 @@ class _Sampled:
         return np.asarray(half + half.T)
 
 
-def _test(
-    uncertainty: Uncertainty, i: int, values: np.ndarray, V: np.ndarray, g: Gradient, means: bool | None, n: int
-) -> tuple[float, ...]:
-    """Effect sizes and joint test of one latent in one context; V (3, 3) is the covariance of the values."""
-    assert uncertainty.covariance is not None
-    used_means = uncertainty.point.tau is not None
-    tested = np.array([used_means if means is None else means and used_means, True, uncertainty.point.edge[i].any()])
-    tested &= uncertainty.covariance.knows(g)
-    centred = values + np.array([0.0, 1 / (n - 1), 0.0])  # the logarithm of a χ² mean is low by 1/dof
-    statistic, dof, p = joint_test(centred[tested], V[np.ix_(tested, tested)])
-    shift, log_ratio, correlation = values
-    return shift if used_means else np.nan, log_ratio, correlation, statistic, dof, p
+def _tests(uncertainty: Uncertainty, asked: Sequence[_Asked], means: bool | None) -> list[tuple[Any, ...]]:
+    """Effect sizes and joint tests, by context and latent; latent by latent, since contexts share its gradients."""
+    of, covariance, point = uncertainty.quantities, uncertainty.covariance, uncertainty.point
+    assert covariance is not None  # checked by the callers
+    used_means = point.tau is not None
+    by_context: dict[Hashable, list[tuple[Any, ...]]] = {each.context: [] for each in asked}
+    for i, latent in enumerate(uncertainty.fit.latents):
+        here = [each for each in asked if latent not in each.claimed]
+        if not here:
+            continue
+        gradients = [statistics(of, i, *each.law)[1] for each in here]
+        g = Gradient(np.vstack([one.inner for one in gradients]))
+        estimated, known = covariance.blocks(g, 3), covariance.knows(g).reshape(-1, 3)
+        wanted = np.array([used_means if means is None else means and used_means, True, point.edge[i].any()])
+        for each, one, from_fit, known_i in zip(here, gradients, estimated, known, strict=True):
+            values, _ = statistics(of, i, *each.moments)
+            if each.sampled is not None:
+                V = each.sampled.own(i) + from_fit + (each.sampled.shared(i, one) if each.k > 0 else 0.0)
+            else:
+                V = _gaussian(each.n) + (-from_fit if each.k > 0 else from_fit)
+            # the logarithm of a χ² mean is low by 1/dof
+            centred, tested = values + np.array([0.0, 1 / (each.n - 1), 0.0]), wanted & known_i
+            statistic, dof, p = joint_test(centred[tested], V[np.ix_(tested, tested)])
+            shift, log_ratio, correlation = values
+            by_context[each.context].append(
+                (each.context, latent, shift if used_means else np.nan, log_ratio, correlation, statistic, dof, p)
+            )
+    return [row for rows in by_context.values() for row in rows]
 
 
 def _result(rows: list[Any], alpha: float, by_context: bool) -> TargetTest:
