@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -72,8 +71,8 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
     if missing:
         raise ValueError(f"the fit has a context {missing[0]!r} that the moments lack: pass the data it was fitted to")
     m = m.select(fit.model.interventions)
-    kinds = {c: change.kind for c, change in fit.model.interventions.items()}
-    if {"do", "mixed"} & set(kinds.values()):
+    kinds = {c: _kind(fit, [change.kind for change in v.changes.values()]) for c, v in fit.model.interventions.items()}
+    if "do" in kinds.values():
         return Omnibus(reason="a latent that is set to a value has no density")
     means = bool(fit.options.get("means", True))
     if not _enough(m):
@@ -83,7 +82,7 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
             "many dimensions as the data have"
         )
     more = {"unintervened": fit.options["unintervened"]} if "unintervened" in fit.options else {}
-    prepared = prepare(m, fit.targets, _kinds(fit, kinds), means, shrinkage=False, **more)
+    prepared = prepare(m, fit.targets, kinds, means, shrinkage=False, **more)
     design = prepared.design
     order = tuple(prepared.latents.index(name) for name in fit.order)
     H = fit.model.reordered(prepared.latents).unmixing @ np.linalg.pinv(prepared.W)
@@ -123,7 +122,8 @@ def _enough(m: Moments) -> bool:
     return bool(m.counts.min() > max(range_basis(m.pooled_covariance()).shape[1], 2))
 
 
-def _kinds(fit: Fit, kinds: dict[Any, str]) -> dict[Any, str]:
-    """A soft intervention on what turned out a source was stored as perfect; the options know better."""
-    asked = fit.options.get("intervention")
-    return dict.fromkeys(kinds, asked) if asked == "soft" else kinds
+def _kind(fit: Fit, kinds: list[str]) -> str:
+    """Of one context. A soft intervention on what turned out a source is stored as perfect; the options know better."""
+    if "do" in kinds:
+        return "do"
+    return "soft" if "soft" in kinds or fit.options.get("intervention") == "soft" else "perfect"

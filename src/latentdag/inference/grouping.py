@@ -32,6 +32,7 @@ from latentdag.fitting import check_design
 from latentdag.inference.coordinates import Whitened, whiten
 from latentdag.moments import Moments
 from latentdag.preparation import prepare
+from latentdag.progress import Progress
 
 #: Contexts of different groups are called alike from this cosine on.
 ALIKE = 0.7
@@ -96,7 +97,7 @@ class TargetGroups:
         if cosine >= ALIKE:
             return f"alike, cosine {cosine:.2f}, but not in one group"
         if p > self.alpha:
-            return f"different by cosine {cosine:.2f}, though too few samples to rule out one target"
+            return f"different by cosine {cosine:.2f}, though the test cannot rule out one target"
         return "different targets"
 
     def __repr__(self) -> str:
@@ -177,16 +178,16 @@ def _noise_rows(m: Moments, means: bool, apart: np.ndarray) -> tuple[np.ndarray,
 def _pairwise(white: Whitened, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """p-values (K, K) that two contexts differ by no more than this rank, and the nats that speak against it."""
     K = len(white.nu) - 1
+    S, nu = white.S[1:], white.nu[1:]
     p, nats = np.full((K, K), np.nan), np.zeros((K, K))
-    for k in range(K):
-        if white.too_few(k + 1):
-            continue
-        p[k, k] = 1.0
-        for j in range(k):
-            if not white.too_few(j + 1):
-                ratio = linalg.eigh(white.S[k + 1], white.S[j + 1], eigvals_only=True)
-                ratio = np.maximum(ratio, np.finfo(float).tiny)
-                statistic, dof, p_value = rank_p_value(ratio, white.nu[j + 1], white.nu[k + 1], rank)
+    tested = [k for k in range(K) if not white.too_few(k + 1)]
+    with Progress("pairs of contexts", len(tested)) as bar:
+        for t, k in enumerate(tested):
+            p[k, k] = 1.0
+            for j in tested[:t]:
+                ratio = np.maximum(linalg.eigvalsh(S[k], S[j], check_finite=False), np.finfo(float).tiny)
+                statistic, dof, p_value = rank_p_value(ratio, nu[j], nu[k], rank)
                 p[k, j] = p[j, k] = p_value
                 nats[k, j] = nats[j, k] = 0.5 * max(statistic - dof, 0.0)
+            bar.advance()
     return p, nats
