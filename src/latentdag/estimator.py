@@ -1,0 +1,313 @@
+"""The scikit-learn face: a transformer from features to latents, whose ``y`` is the context of each row.
+
+Nothing is computed here. Rows become :class:`~latentdag.Moments`, moments a :class:`~latentdag.Fit`; the estimator adds
+what pipelines, grids and notebooks expect. Dask arrays and AnnData go round scikit-learn's validation, which would load
+the first and refuse the second.
+"""
+
+import inspect
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import _check_feature_names_in, check_array, check_is_fitted, column_or_1d, validate_data
+
+from latentdag import labels as lb
+from latentdag.fitting import METHODS, fit
+from latentdag.inference.score import score
+from latentdag.moments import Moments
+from latentdag.result import Fit
+
+#: Options that change what is estimated: a method that cannot honour them must not ignore them.
+_MEANT = {"targets": None, "intervention": "perfect", "unintervened": "downstream", "forbidden": None, "required": None}
+
+
+class LatentDAG(TransformerMixin, BaseEstimator):
+    """Latent causal variables from samples of several contexts.
+
+    Parameters
+    ----------
+    method : "likelihood", "closed-form", "projection" or "exact"
+        As for :func:`latentdag.fit`. Options that a method has no use for (``penalty`` and ``n_jobs`` outside
+        "likelihood", ``gamma`` outside "projection", …) are not used, so that a grid can run over methods; but
+        ``targets``, ``intervention``, ``unintervened``, ``forbidden`` and ``required`` change what is asked, and a
+        method that cannot honour them says so.
+    control : label
+        The unperturbed context, as it occurs in ``y``. It is never guessed.
+    targets : mapping of context to latent name, or names, optional
+    intervention : "perfect", "soft" or "do", or a mapping of context to kind
+    means : bool
+        Use differences between the contexts' means.
+    forbidden, required : (source, target) pairs of latent names, optional
+    penalty : "bic", "aic" or float
+        Log-likelihood that an edge must be worth.
+    shrinkage : bool
+        Move covariances of contexts with few samples towards the pooled one.
+    unintervened : "downstream" or "upstream"
+        What latents that no context targets may be.
+    gamma : float
+        Of the projection method.
+    n_jobs : int, optional
+        Processes for one fit; the answer does not depend on it.
+
+    Attributes
+    ----------
+    fit_ : Fit
+        Everything: ``fit_.edges()``, ``fit_.summary()``, ``fit_.predict(["A", "B"])``, ``fit_.save(path)``.
+    model_ : LatentModel
+    latents_ : list of str
+        Names of the columns that :meth:`transform` makes, after the contexts that target them.
+    order_ : list of str
+        The latents, sources first.
+    graph_ : DiGraph
+    contexts_ : list of labels
+        The control first.
+    n_features_in_ : int
+    feature_names_in_ : (p,) array of str
+        Where the features had names.
+
+    Notes
+    -----
+    In a cross-validation every context must be in every fold: ``cv=StratifiedKFold(5, shuffle=True, random_state=0)``.
+    A plain ``cv=5`` does not stratify, since this is no classifier.
+
+    Examples
+    --------
+    >>> from latentdag import simulate
+    >>> X, y = simulate.sample(simulate.random_model(rng=5), 500, rng=0)
+    >>> model = LatentDAG(control="control").fit(X, y)
+    >>> model.order_
+    ['c3', 'c4', 'c5', 'c1', 'c2']
+    >>> model.transform(X).shape
+    (3000, 5)
+    """
+
+    def __init__(
+        self,
+        method: str = "likelihood",
+        *,
+        control: Hashable | None = None,
+        targets: Mapping[Hashable, Any] | None = None,
+        intervention: str | Mapping[Hashable, str] = "perfect",
+        means: bool = True,
+        forbidden: Iterable[tuple[str, str]] | None = None,
+        required: Iterable[tuple[str, str]] | None = None,
+        penalty: str | float = "bic",
+        shrinkage: bool = True,
+        unintervened: str = "downstream",
+        gamma: float = 0.99,
+        n_jobs: int | None = None,
+    ):
+        self.method = method
+        self.control = control
+        self.targets = targets
+        self.intervention = intervention
+        self.means = means
+        self.forbidden = forbidden
+        self.required = required
+        self.penalty = penalty
+        self.shrinkage = shrinkage
+        self.unintervened = unintervened
+        self.gamma = gamma
+        self.n_jobs = n_jobs
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
+
+    # ---- fitting ----------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> "LatentDAG":
+        """Fit samples.
+
+        Parameters
+        ----------
+        X : (n, p) ndarray, scipy sparse, pandas, polars or pyarrow table, dask array, or AnnData
+        y : (n,) labels
+            The context of each row; for AnnData also the name of a column of ``obs``.
+        """
+        return self._keep(self._moments(X, y, reset=True))
+
+    def fit_moments(self, m: Moments) -> "LatentDAG":
+        """Fit moments, for data that were streamed, merged or never left the hospital."""
+        if not isinstance(m, Moments):
+            raise TypeError(f"fit_moments takes Moments, got {type(m).__name__}: samples go to fit(X, y)")
+        if self.control is not None and lb.plain(self.control) != m.control:
+            raise ValueError(
+                f"the moments have the control {m.control!r}, the estimator control={self.control!r}: leave "
+                f"that out, or build the moments with it; the contexts are {lb.count_table(m.contexts, m.counts)}"
+            )
+        numbered = m.feature_names == tuple(f"x{j}" for j in range(m.n_features))
+        self._remember_features(m.n_features, None if numbered else m.feature_names)
+        return self._keep(m)
+
+    def _keep(self, m: Moments) -> "LatentDAG":
+        self.fit_: Fit = fit(m, self.method, **self._options())
+        self.model_ = self.fit_.model
+        self.latents_ = list(self.fit_.latents)
+        self.order_ = list(self.fit_.order)
+        self.graph_ = self.fit_.graph
+        self.contexts_ = list(m.contexts)
+        return self
+
+    def _options(self) -> dict[str, Any]:
+        """The options that the method takes; those it would have to ignore must be as they are by default."""
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {self.method!r}")
+        taken = inspect.signature(METHODS[self.method]).parameters  # type: ignore[arg-type]
+        for name, default in _MEANT.items():
+            if name not in taken and getattr(self, name) != default:
+                raise ValueError(f"method {self.method!r} has no option {name}={getattr(self, name)!r}: leave it out")
+        return {name: value for name, value in self.get_params(deep=False).items() if name in taken}
+
+    # ---- using ------------------------------------------------------------------------------------------------
+
+    def transform(self, X: Any) -> Any:
+        """Latents (n, d) of features (n, p), columns as in ``latents_``; of a dask array, a dask array."""
+        check_is_fitted(self)
+        if _is_from(X, "anndata"):
+            from latentdag.tl import latent_scores
+
+            return latent_scores(X, self.model_)
+        X, names = _unwrap(X)
+        if _is_from(X, "dask"):
+            self._check_lazy(X, names)
+            return X @ self.model_.unmixing.T - self.model_.unmixing @ self.model_.offset
+        return self.model_.transform(validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False))
+
+    def inverse_transform(self, Z: Any) -> np.ndarray:
+        """Features (n, p) that these latents (n, d) give: what else is in the features is at its mean."""
+        check_is_fitted(self)
+        Z = check_array(Z, dtype=_FLOATS, input_name="Z")
+        if Z.shape[1] != len(self.latents_):
+            raise ValueError(f"Z has {Z.shape[1]} columns, but there are {len(self.latents_)} latents")
+        return np.asarray(self.model_.inverse_transform(Z))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Gaussian log-likelihood per sample, each under the fitted law of its context.
+
+        See :func:`latentdag.inference.score.score` for references that tell how good it is.
+
+        Raises
+        ------
+        ValueError
+            For contexts that the fit does not know, and samples to which it gives no density.
+        """
+        check_is_fitted(self)
+        m = self._moments(X, y, reset=False)
+        table = score(self.fit_, m)
+        return float(np.average(table["model"], weights=table["n"]))
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the latents, after the contexts that target them."""
+        check_is_fitted(self)
+        _check_feature_names_in(self, input_features)  # they play no part, but a wrong list is a mistake
+        return np.array(self.latents_, dtype=object)
+
+    # ---- samples in -------------------------------------------------------------------------------------------
+
+    def _moments(self, X: Any, y: Any, *, reset: bool) -> Moments:
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: y is the context of each row"
+            )
+        if _is_from(X, "anndata"):
+            return self._moments_of_anndata(X, y, reset)
+        X, names = _unwrap(X)
+        if _is_from(X, "dask"):
+            if reset:
+                self._remember_features(X.shape[1], names)
+            self._check_lazy(X, names)
+        else:
+            # Moments look for values that are not finite themselves, and say in which context and feature they are
+            X = validate_data(
+                self, X, accept_sparse="csr", dtype=_FLOATS, ensure_all_finite=False, reset=reset,
+                ensure_min_samples=2 if reset else 1,
+            )  # fmt: skip
+        contexts = _as_labels(y)
+        control = self._control(contexts, X.shape[0], reset)
+        try:
+            return Moments.from_samples(X, contexts, control, getattr(self, "feature_names_in_", None))
+        except ValueError as error:
+            if "not finite" in str(error):
+                raise ValueError(f"Input X contains NaN or infinity. {error}") from None
+            raise
+
+    def _moments_of_anndata(self, adata: Any, y: Any, reset: bool) -> Moments:
+        if reset:
+            self._remember_features(adata.n_vars, adata.var_names)
+        else:
+            adata = adata[:, list(self.model_.feature_names)]
+        if not isinstance(y, str):  # labels from elsewhere: the rows need no column of their own
+            contexts = _as_labels(y)
+            return Moments.from_samples(
+                adata.X, contexts, self._control(contexts, adata.n_obs, reset), list(adata.var_names)
+            )
+        if y not in adata.obs:
+            raise ValueError(f"obs has no column {y!r} with the contexts; it has {list(adata.obs.columns)}")
+        control = self._control(_as_labels(adata.obs[y]), adata.n_obs, reset)
+        return Moments.from_anndata(adata, y, control)  # type: ignore[attr-defined]
+
+    def _control(self, contexts: Any, n_rows: int, reset: bool) -> Hashable | None:
+        """The control's label in these rows, which to score it need not be there."""
+        codes, present = lb.factorize(contexts, n_rows)
+        counts = np.bincount(codes, minlength=len(present))
+        listed = f"the labels present are {lb.count_table(present, counts)}"
+        if reset:
+            if self.control is None:
+                raise ValueError(f"{type(self).__name__} needs control=…, the unperturbed context; {listed}")
+            return lb.plain(self.control)
+        unknown = [label for label in present if label not in self.contexts_]
+        if unknown:
+            raise ValueError(
+                f"the fit knows no context {unknown[0]!r} ({listed}); in a cross-validation every context must be in "
+                "every fold: cv=StratifiedKFold(5, shuffle=True, random_state=0)"
+            )
+        return self.model_.control if self.model_.control in present else None
+
+    def _remember_features(self, n: int, names: Any) -> None:
+        """What ``validate_data`` does, for data that must not go through it."""
+        self.n_features_in_ = n
+        if names is not None:
+            self.feature_names_in_ = np.array([str(name) for name in names], dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _check_lazy(self, X: Any, names: Any) -> None:
+        if X.ndim != 2 or X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has shape {X.shape}, but {type(self).__name__} is expecting {self.n_features_in_} features as input"
+            )
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and list(names) != list(known):
+            first = next((a, b) for a, b in zip(names, known, strict=True) if a != b)
+            raise ValueError(f"the features differ from those of the fit: {first[0]!r} where {first[1]!r} was")
+
+
+_FLOATS = [np.float64, np.float32]
+
+
+def _is_from(X: Any, package: str) -> bool:
+    """Whether X is an object of a package, which is not imported to find out."""
+    return type(X).__module__.split(".")[0] == package
+
+
+def _unwrap(X: Any) -> tuple[Any, list[str] | None]:
+    """A dask DataFrame as a dask array with column names; anything else as it is."""
+    if _is_from(X, "dask") and hasattr(X, "to_dask_array"):
+        return X.to_dask_array(lengths=True), [str(name) for name in X.columns]
+    return X, None
+
+
+def _as_labels(y: Any) -> Any:
+    """Labels in memory: they are few bytes, wherever the rows are."""
+    if _is_from(y, "dask"):
+        y = y.compute()
+    if hasattr(y, "to_pylist"):  # pyarrow's scalars are neither equal to nor sortable with what they hold
+        y = y.to_pylist()
+    if not hasattr(y, "__len__") and hasattr(y, "__array__"):
+        y = np.asarray(y)
+    return column_or_1d(y, warn=True) if getattr(y, "ndim", 1) > 1 else y

@@ -1,0 +1,254 @@
+"""AnnData in, AnnData out: the fit of a perturbation screen, written by scverse's conventions.
+
+What is written survives h5ad and zarr: arrays, text and dictionaries of these, under keys that are names of ours and
+never labels of the data. Matrices are read in blocks of rows, so a backed object stays on disk.
+"""
+
+import json
+import tempfile
+import warnings
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from latentdag import __version__
+from latentdag import labels as lb
+from latentdag.errors import LatentDAGWarning
+from latentdag.fitting import fit
+from latentdag.model import LatentModel
+from latentdag.moments import Moments
+from latentdag.result import Fit
+from latentdag.storage import load_arrays, save_arrays
+
+if TYPE_CHECKING:
+    from anndata import AnnData  # type: ignore[import-untyped]
+
+_BLOCK_BYTES = 64 * 2**20
+
+#: Fewer cells than this give no covariance that any method can use.
+MIN_CELLS = 3
+
+
+class LabelWarning(LatentDAGWarning):
+    """Some cells were left out of a fit for what their label says, or does not."""
+
+
+def latentdag(
+    adata: "AnnData",
+    context_key: str,
+    *,
+    control: Hashable,
+    layer: str | None = None,
+    mask_var: Any = None,
+    key_added: str = "latentdag",
+    min_cells: int = MIN_CELLS,
+    copy: bool = False,
+    method: str = "likelihood",
+    **options: Any,
+) -> "AnnData | None":
+    """Fit the latent causal model of a perturbation screen.
+
+    Cells without a label and perturbations with fewer than ``min_cells`` cells take no part in the fit; a
+    :class:`LabelWarning` counts them. They get latent scores like all other cells.
+
+    Parameters
+    ----------
+    adata : AnnData
+        In memory or backed; dense, csr or dask.
+    context_key : str
+        Column of ``obs`` with the perturbation of each cell.
+    control : label
+        The value of that column for unperturbed cells. It is never guessed.
+    layer : str, optional
+        Of ``layers``; by default ``X``.
+    mask_var : str or (n_vars,) bool, optional
+        Genes to use: a boolean column of ``var`` or a mask. By default all.
+    key_added : str
+        Under which key results are written.
+    min_cells : int
+        At least 3.
+    copy : bool
+        Return a copy instead of writing to ``adata``.
+    method, **options
+        As for :func:`latentdag.fit`.
+
+    Returns
+    -------
+    None, or the copy. Written are, for d latents:
+
+    ``obsm[key_added]`` : (n_obs, d)
+        Latent scores of every cell, measured from the control's mean; columns as in ``uns[key_added]["latents"]``.
+    ``varm[key_added]`` : (n_vars, d)
+        The unmixing: scores are ``(X − mean of the control) @ varm``. ``nan`` for genes outside ``mask_var``.
+    ``varm[f"{key_added}_mixing"]`` : (n_vars, d)
+        The mixing: what one unit of each latent adds to each gene. ``nan`` for genes outside ``mask_var``.
+    ``uns[key_added]["latents"]`` : (d,) text
+    ``uns[key_added]["order"]`` : (d,) text
+        The latents, sources first.
+    ``uns[key_added]["contexts"]`` : (K+1,) text
+        The control first, with the numbers of their cells in ``uns[key_added]["counts"]``.
+    ``uns[key_added]["targets"]`` : dict
+        Arrays "context" and "latent", one entry for each latent that a context targets.
+    ``uns[key_added]["edges"]`` : dict
+        The columns of :meth:`latentdag.Fit.edges` as arrays.
+    ``uns[key_added]["weights"]`` : (d, d)
+        ``[i, j]`` is the effect of latent j on latent i.
+    ``uns[key_added]["params"]`` : dict
+        How it was called, and how many cells were left out.
+    ``uns[key_added]["fit"]`` : dict
+        All that :func:`fit_of` needs to give the :class:`~latentdag.Fit` back.
+    """
+    _check_key(key_added)
+    if copy:
+        adata = _copied(adata)
+    used, left_out = _usable(adata, context_key, control, min_cells)
+    m = Moments.from_anndata(  # type: ignore[attr-defined]
+        adata if used.all() else adata[used], context_key, control, layer=layer, mask_var=mask_var
+    )
+    found = fit(m, method, **options)
+    model = found.model
+    where = adata.var_names.get_indexer(list(model.feature_names))
+    scores = latent_scores(adata, model, layer)
+    adata.obsm[key_added] = scores
+    for key, loadings in ((key_added, model.unmixing.T), (f"{key_added}_mixing", model.mixing)):
+        full = np.full((adata.n_vars, model.n_latents), np.nan)
+        full[where] = loadings
+        adata.varm[key] = full
+    given = {"context_key": context_key, "control": str(control), "layer": layer, "method": method, "key": key_added}
+    given |= {"mask_var": mask_var} if isinstance(mask_var, str) else {}
+    adata.uns[key_added] = to_uns(found) | {"params": _params(given | left_out | dict(found.options))}
+    return adata if copy else None
+
+
+def fit_of(adata: "AnnData", key: str = "latentdag") -> Fit:
+    """The :class:`~latentdag.Fit` that :func:`latentdag` wrote, also after h5ad or zarr."""
+    stored = adata.uns.get(key)
+    if not isinstance(stored, dict) or "fit" not in stored:
+        raise ValueError(
+            f"uns[{key!r}] holds no fit (keys of uns: {sorted(adata.uns)}): run latentdag.tl.latentdag first, or name "
+            "the key it was given as key_added"
+        )
+    arrays = {name: np.asarray(value) for name, value in stored["fit"].items() if name != "meta"}
+    meta = {name: value for name, value in json.loads(str(stored["fit"]["meta"])).items() if name not in _OF_FILES}
+    with tempfile.TemporaryDirectory() as folder:
+        save_arrays(Path(folder, "fit.npz"), "Fit", arrays, meta)
+        return Fit.load(Path(folder, "fit.npz"))
+
+
+def latent_scores(adata: "AnnData", model: LatentModel, layer: str | None = None) -> np.ndarray:
+    """Latents (n_obs, d) of every cell, genes found by name, rows read in blocks.
+
+    Raises
+    ------
+    ValueError
+        If genes of the model are missing, or names of genes occur twice.
+    """
+    if not adata.var_names.is_unique:
+        raise ValueError("names of genes occur more than once: adata.var_names_make_unique()")
+    columns = adata.var_names.get_indexer(list(model.feature_names))
+    if (columns < 0).any():
+        missing = [name for name, column in zip(model.feature_names, columns, strict=True) if column < 0]
+        raise ValueError(f"{len(missing)} genes of the model are missing, first {missing[0]!r}")
+    scores = np.empty((adata.n_obs, model.n_latents))
+    for rows, block in _blocks(adata, layer):
+        scores[rows] = model.transform(block[:, columns])
+    return scores
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def _blocks(adata: "AnnData", layer: str | None) -> Iterator[tuple[slice, Any]]:
+    step = max(1, _BLOCK_BYTES // (8 * max(adata.n_vars, 1)))
+    for start in range(0, adata.n_obs, step):
+        rows = slice(start, min(start + step, adata.n_obs))
+        part = adata[rows]
+        block: Any = part.X if layer is None else part.layers[layer]
+        if block is None:
+            raise ValueError("adata.X is empty: name a layer with layer=…")
+        yield rows, block.compute() if hasattr(block, "compute") else block
+
+
+def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: int) -> tuple[np.ndarray, dict[str, int]]:
+    """Which cells take part in the fit, and how many do not and why; those are reported."""
+    if context_key not in adata.obs:
+        raise ValueError(f"obs has no column {context_key!r}; it has {list(adata.obs.columns)}")
+    if min_cells < MIN_CELLS:
+        raise ValueError(f"min_cells must be at least {MIN_CELLS}, got {min_cells}")
+    labels = adata.obs[context_key]
+    counts = labels.value_counts(sort=False)  # of a categorical, also categories without cells
+    control = lb.plain(control)
+    listed = f"the labels present are {lb.count_table(list(counts.index), counts)}"
+    if control is None or not counts.get(control, 0):
+        raise ValueError(f"obs[{context_key!r}] has no cells of the control {control!r}; {listed}")
+    if counts[control] < min_cells:
+        raise ValueError(f"the control {control!r} has {counts[control]} cells, at least {min_cells} are needed")
+    few, empty = counts[(counts > 0) & (counts < min_cells)], counts[counts == 0]
+    missing = labels.isna().to_numpy()
+    used = ~missing & ~labels.isin(few.index).to_numpy()
+    notes = []
+    if missing.any():
+        notes.append(f"{missing.sum()} cells have no label")
+    if len(few):
+        notes.append(f"{len(few)} contexts have fewer than {min_cells} cells: {lb.count_table(list(few.index), few)}")
+    if len(empty):
+        notes.append(f"{len(empty)} categories have no cells: {', '.join(map(repr, empty.index[:20]))}")
+    if notes:
+        warnings.warn(
+            f"obs[{context_key!r}]: {'; '.join(notes)}. Not in the fit: {(~used).sum()} of {len(used)} cells",
+            LabelWarning,
+            stacklevel=3,
+        )
+    return used, {"n_cells": int(used.sum()), "n_unlabelled": int(missing.sum()), "n_in_few": int(few.sum())}
+
+
+def _copied(adata: "AnnData") -> "AnnData":
+    if adata.isbacked:
+        raise ValueError("a backed AnnData has no copy in memory: use copy=False, or adata.to_memory() first")
+    return adata.copy()
+
+
+def _check_key(key: str) -> None:
+    if not isinstance(key, str) or not key or "/" in key:
+        raise ValueError(f"key_added must be text without '/' (h5ad and zarr take that for a folder), got {key!r}")
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+#: What files add to a fit's own description.
+_OF_FILES = ("kind", "version")
+
+
+def to_uns(found: Fit) -> dict[str, Any]:
+    """A fit as nested dictionaries of arrays and text, which h5ad and zarr can hold."""
+    model = found.model
+    texts = dict(zip(model.contexts, lb.text_names(model.contexts), strict=True))
+    pairs = [(texts[context], name) for context, value in model.interventions.items() for name in value.targets]
+    with tempfile.TemporaryDirectory() as folder:  # a fit knows how to become a file, and files are arrays and text
+        found.save(Path(folder, "fit.npz"))
+        arrays, meta = load_arrays(Path(folder, "fit.npz"), "Fit")
+    return {
+        "latents": _text(found.latents),
+        "order": _text(found.order),
+        "contexts": _text(texts.values()),
+        "counts": np.array(found.counts),
+        "targets": {"context": _text(c for c, _ in pairs), "latent": _text(name for _, name in pairs)},
+        "edges": {
+            name: _text(column) if column.dtype.kind in "OTU" else column.to_numpy()
+            for name, column in found.edges().items()
+        },
+        "weights": np.array(model.weights),
+        "fit": arrays | {"meta": json.dumps(meta)},
+    }
+
+
+def _text(names: Any) -> np.ndarray:
+    return np.array([str(name) for name in names], dtype=object)
+
+
+def _params(values: dict[str, Any]) -> dict[str, Any]:
+    """Those that are set, as text and numbers."""
+    plain = {name: value for name, value in values.items() if isinstance(value, str | bool | int | float)}
+    return plain | {"version": __version__}
