@@ -22,16 +22,39 @@ _HOME = {
     "observational_contexts": "reduction",
     "reduce_contexts": "reduction",
     "match_to_order": "matching",
+    "rank_test": "inference.rank",
+    "latent_dimension_test": "inference.dimension",
+    "membership_test": "inference.membership",
+    "omnibus_test": "inference.goodness",
+    "target_groups": "inference.grouping",
+    "observational_context_test": "inference.control",
+    "find_targets": "inference.targets",
+    "off_targets": "inference.targets",
+    "bootstrap": "inference.bootstrap",
+    "Bootstrap": "inference.stability",
+    "score": "inference.score",
+    "LatentDAG": "estimator",
 }
-_MODULES = ("counterexamples", "errors", "methods", "metrics", "pl", "posets", "simulate")
+_MODULES = ("counterexamples", "errors", "inference", "methods", "metrics", "pl", "posets", "simulate", "tl")
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
-    from latentdag import counterexamples, errors, methods, metrics, pl, posets, simulate
+    from latentdag import counterexamples, errors, inference, methods, metrics, pl, posets, simulate, tl
     from latentdag.equivalence import equivalent_models, reduced_model
+    from latentdag.estimator import LatentDAG
     from latentdag.fitting import fit
     from latentdag.identification import identify, identify_partial_order, partial_order_rq
+    from latentdag.inference.bootstrap import bootstrap
+    from latentdag.inference.control import observational_context_test
+    from latentdag.inference.dimension import latent_dimension_test
+    from latentdag.inference.goodness import omnibus_test
+    from latentdag.inference.grouping import target_groups
+    from latentdag.inference.membership import membership_test
+    from latentdag.inference.rank import rank_test
+    from latentdag.inference.score import score
+    from latentdag.inference.stability import Bootstrap
+    from latentdag.inference.targets import find_targets, off_targets
     from latentdag.interventions import Intervention
     from latentdag.matching import match_to_order
     from latentdag.model import LatentModel
