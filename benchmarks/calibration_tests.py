@@ -137,7 +137,7 @@ def omnibus(models):
                         continue
                     given = {} if searched else {"graph": true_graph(model)}
                     kept.append(omnibus_test(ld.fit(m, means=means, **given), m).p_value)
-            row("searched" if searched else "given", d, n, size(p[True]), size(p[False] or [np.nan]), number)
+            row("searched" if searched else "given", d, n, size(p[True]), size(p[False]) if p[False] else "-", number)
 
 
 def omnibus_robust(models):
