@@ -34,7 +34,7 @@ class _NotGiven:
         return "<required>"
 
 
-_REQUIRED: Any = _NotGiven()
+REQUIRED: Any = _NotGiven()
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,14 +112,15 @@ class Moments:
         cls,
         X: Any,
         contexts: Any,
-        control: Hashable | None = _REQUIRED,
+        control: Hashable | None = REQUIRED,
         feature_names: Iterable[str] | None = None,
+        adjust: Any = None,
     ) -> "Moments":
         """Moments of samples (rows) grouped by context.
 
         Parameters
         ----------
-        X : (n, p) ndarray, DataFrame or scipy sparse matrix
+        X : (n, p) ndarray, DataFrame, scipy sparse matrix or Dask array
         contexts : (n,) labels
             The context of each row: strings, numbers, tuples, anything hashable.
         control : label
@@ -127,14 +128,21 @@ class Moments:
             or not known (see :func:`latentdag.observational_contexts`).
         feature_names : optional
             Defaults to the columns of a DataFrame, else ``x0, x1, …``.
+        adjust : table with one row per sample, or names of columns of a DataFrame, optional
+            Covariates to regress out within contexts; see :mod:`latentdag.adjustment`.
         """
+        if adjust is not None or hasattr(X, "dask"):
+            from latentdag import stream  # an adapter, for what most users never need
+
+            through = stream.dask_moments if hasattr(X, "dask") else stream.moments
+            return through(X, contexts, control, feature_names=feature_names, adjust=adjust)
         columns = [str(c) for c in X.columns] if isinstance(X, pd.DataFrame) else None
         X = as_matrix(X)
         n, p = X.shape
-        names = _feature_names(feature_names if feature_names is not None else columns, p)
+        names = named_features(feature_names if feature_names is not None else columns, p)
         codes, present = lb.factorize(contexts, n)
         counts = np.bincount(codes, minlength=len(present))
-        control = _check_control(control, present, counts)
+        control = check_control(control, present, counts)
         means, covariances = np.empty((len(present), p)), np.empty((len(present), p, p))
         for k, label in enumerate(present):
             rows = np.flatnonzero(codes == k)
@@ -144,6 +152,38 @@ class Moments:
         return replace(
             made, fine=_fine_scale(X, [np.flatnonzero(codes == present.index(c)) for c in made.contexts], made)
         )
+
+    @classmethod
+    def from_anndata(
+        cls,
+        adata: Any,
+        context_key: str,
+        control: Hashable | None = REQUIRED,
+        layer: str | None = None,
+        mask_var: Any = None,
+        adjust: Any = None,
+        **options: Any,
+    ) -> "Moments":
+        """Moments of the cells of an AnnData object; backed and lazy ones are read a block of cells at a time.
+
+        Parameters
+        ----------
+        adata : AnnData
+        context_key : column of ``.obs`` with the context of each cell
+        control : label
+            The unperturbed context.
+        layer : optional
+            Instead of ``.X``.
+        mask_var : optional
+            Only these features: a boolean column of ``.var``, a mask, or names.
+        adjust : names of columns of ``.obs``, or a table with one row per cell, optional
+            Covariates to regress out within contexts; see :mod:`latentdag.adjustment`.
+        **options
+            ``min_cells`` (2), and those of :func:`latentdag.stream.moments`.
+        """
+        from latentdag.stream.cells import anndata_moments
+
+        return anndata_moments(adata, context_key, control, layer, mask_var, adjust, **options)
 
     @classmethod
     def from_covariances(
@@ -174,7 +214,7 @@ class Moments:
         if S.ndim != 3 or S.shape[1] != S.shape[2]:
             raise ValueError(f"covariances must have shape (K+1, p, p), got {S.shape}")
         size, p = S.shape[:2]
-        names = _feature_names(feature_names, p)
+        names = named_features(feature_names, p)
         present = [lb.plain(label) for label in contexts] if contexts is not None else list(range(size))
         if len(present) != size:
             raise ValueError(f"{size} covariances but {len(present)} context labels")
@@ -187,7 +227,7 @@ class Moments:
             raise ValueError(f"means must have shape {(size, p)} to match the covariances, got {mu.shape}")
         for k, label in enumerate(present):
             _check_covariance(S[k], mu[k], label, names)
-        control = present[0] if control is None else _check_control(control, present, n)
+        control = present[0] if control is None else check_control(control, present, n)
         return cls._control_first(present, control, n, mu, symmetrize(S), names)
 
     @classmethod
@@ -356,7 +396,8 @@ def as_matrix(X: Any) -> Any:
     return X
 
 
-def _feature_names(names: Iterable[str] | None, p: int) -> tuple[str, ...]:
+def named_features(names: Iterable[str] | None, p: int) -> tuple[str, ...]:
+    """One distinct name per feature; ``x0, x1, …`` where none are given."""
     given = tuple(str(name) for name in names) if names is not None else tuple(f"x{j}" for j in range(p))
     if len(given) != p:
         raise ValueError(f"{p} features but {len(given)} feature names")
@@ -366,8 +407,9 @@ def _feature_names(names: Iterable[str] | None, p: int) -> tuple[str, ...]:
     return given
 
 
-def _check_control(control: Any, present: Sequence[Hashable], counts: Any) -> Hashable | None:
-    if control is _REQUIRED:
+def check_control(control: Any, present: Sequence[Hashable], counts: Any) -> Hashable | None:
+    """The control as one of the labels present, or ``None`` where the user says that it is not."""
+    if control is REQUIRED:
         raise ValueError(
             f"name the control context with control=…; the labels present are {lb.count_table(present, counts)}"
         )
@@ -421,7 +463,7 @@ def _mean_and_scatter(X: Any, rows: np.ndarray, label: Hashable, names: Sequence
     """Mean (p,) and scatter about it (p, p), accumulated in float64."""
     if is_sparse(X):
         part = X[rows].astype(float)
-        _check_finite(part, rows, label, names)
+        check_finite(part, rows, label, names)
         mean = np.asarray(part.mean(axis=0)).ravel()
         scatter = (part.T @ part).toarray() - len(rows) * np.outer(mean, mean)
         return mean, symmetrize(scatter)
@@ -433,7 +475,7 @@ def _mean_and_scatter(X: Any, rows: np.ndarray, label: Hashable, names: Sequence
     for start in range(0, len(rows), step):
         index = rows[start : start + step]
         part = np.asarray(X[index], dtype=float)
-        _check_finite(part, index, label, names)
+        check_finite(part, index, label, names)
         part = part - pilot
         total += part.sum(axis=0)
         scatter += part.T @ part
@@ -466,7 +508,8 @@ def dense_rows(X: Any, rows: np.ndarray) -> Iterator[np.ndarray]:
         yield part.toarray().astype(float) if is_sparse(part) else np.asarray(part, dtype=float)
 
 
-def _check_finite(part: Any, rows: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
+def check_finite(part: Any, rows: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
+    """Complain about values that are not finite in rows of one context (n, p), by context, feature and row."""
     values = part.data if is_sparse(part) else part
     if np.isfinite(values).all():
         return

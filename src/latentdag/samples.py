@@ -1,6 +1,6 @@
 """A second look at the samples, for what two moments cannot tell: fourth moments, scores, blocks."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,8 @@ import numpy as np
 from latentdag import labels as lb
 from latentdag.moments import as_matrix, dense_rows
 
-Samples = Any  #: ``(X, contexts)``, or a list of such pairs for data in several pieces
+#: ``(X, contexts)``, a list of such pairs for data in several pieces, or :func:`latentdag.stream.pieces`.
+Samples = Any
 
 
 def context_blocks(data: Samples, contexts: Sequence[Hashable], n_features: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -16,7 +17,7 @@ def context_blocks(data: Samples, contexts: Sequence[Hashable], n_features: int)
 
     Parameters
     ----------
-    data : (X, contexts), or a list of such pairs
+    data : (X, contexts), a list of such pairs, or :func:`latentdag.stream.pieces` of a file
         As for :meth:`latentdag.Moments.from_samples`. Rows of other contexts are passed over.
     contexts : labels, in the order of the moments
     n_features : int
@@ -43,9 +44,11 @@ def context_blocks(data: Samples, contexts: Sequence[Hashable], n_features: int)
         raise ValueError(f"the samples have no rows of context {missing[0]!r}: pass the data the moments came from")
 
 
-def _pieces(data: Samples) -> list[tuple[Any, Any]]:
+def _pieces(data: Samples) -> Iterable[tuple[Any, Any]]:
+    if hasattr(data, "pieces"):
+        return data.pieces()
     if isinstance(data, tuple) and len(data) == 2:
         return [data]
     if isinstance(data, list) and all(isinstance(piece, tuple) and len(piece) == 2 for piece in data):
         return data
-    raise ValueError("data must be a pair (X, contexts), or a list of such pairs")
+    raise ValueError("data must be a pair (X, contexts), a list of such pairs, or latentdag.stream.pieces(…)")

@@ -1,0 +1,125 @@
+"""What every source of rows can do: name its features, give one label per row, and hand out blocks of rows.
+
+A reader knows the labels of all rows before it reads any features. Labels are small, and with them it is known at once
+which contexts there are, how many rows each has, and how much memory their covariances will need.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from latentdag.moments import is_sparse
+
+
+class Reader:
+    """Rows of one source, in one fixed order.
+
+    Subclasses set the attributes and define ``_blocks``.
+
+    Attributes
+    ----------
+    name : str
+        What messages call the source.
+    n_rows : int
+    all_features : names of all columns
+    labels : (n_rows,)
+        The context of every row.
+    sparse : bool
+        Whether blocks are csr matrices.
+    chosen : positions of the wanted features, or None for all
+    """
+
+    name: str
+    n_rows: int
+    all_features: Sequence[str]
+    labels: Any
+    sparse: bool = False
+    chosen: np.ndarray | None = None
+
+    @property
+    def feature_names(self) -> list[str]:
+        names = [str(name) for name in self.all_features]
+        return names if self.chosen is None else [names[j] for j in self.chosen]
+
+    def blocks(self, step: int, start: int = 0) -> Iterator[Any]:
+        """Rows from ``start`` on, ``step`` at a time (the last block may be shorter): ndarray or csr (n, p)."""
+        for block in self._blocks(step, start):
+            matrix = sparse.csr_matrix(block) if is_sparse(block) else np.asarray(block)
+            yield matrix if self.chosen is None or self._chosen_already() else matrix[:, self.chosen]
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _chosen_already(self) -> bool:
+        """Whether ``_blocks`` reads the chosen columns only."""
+        return False
+
+    def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        """Columns that are not features, by name (n_rows, …)."""
+        raise ValueError(
+            f"{self.name} has no named columns to adjust for ({', '.join(map(repr, names[:3]))}): pass the covariates "
+            "themselves, adjust=DataFrame with one row per sample"
+        )
+
+    def identity(self) -> dict[str, str]:
+        """What tells this source from others, for checkpoints."""
+        return {"rows": str(self.n_rows)}
+
+    def close(self) -> None:
+        """Let go of open files."""
+
+
+def rebatch(pieces: Iterable[Any], step: int, skip: int = 0) -> Iterator[Any]:
+    """Blocks of exactly ``step`` rows (the last may be shorter) out of pieces of any size, less the first ``skip``."""
+    waiting: list[Any] = []
+    held = 0
+    for piece in pieces:
+        drop = min(skip, piece.shape[0])
+        skip -= drop
+        rest = piece[drop:] if drop else piece
+        while held + rest.shape[0] >= step:
+            taken = step - held
+            yield _joined([*waiting, rest[:taken]])
+            waiting, held, rest = [], 0, rest[taken:]
+        if rest.shape[0]:
+            waiting.append(rest)
+            held += rest.shape[0]
+    if held:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[Any]) -> Any:
+    parts = [part for part in parts if part.shape[0]]
+    if len(parts) == 1:
+        return parts[0]
+    return sparse.vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
+
+
+def ahead(blocks: Iterator[Any]) -> Iterator[Any]:
+    """The same blocks, the next one being read while the last one is worked on."""
+    with ThreadPoolExecutor(1, thread_name_prefix="latentdag-read") as pool:
+        coming = pool.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = pool.submit(next, blocks, None)
+            yield block
+            del block  # or three blocks would be in memory while the next is waited for
+
+
+def file_identity(path: Path) -> dict[str, str]:
+    """Name, size and time of a file."""
+    stat = path.stat()
+    return {"file": path.name, "size": str(stat.st_size), "changed": str(stat.st_mtime_ns)}
+
+
+def digest(*parts: Any) -> str:
+    """A short hash of arrays and texts."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(np.ascontiguousarray(part).tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+    return found.hexdigest()[:16]

@@ -1,0 +1,167 @@
+"""Tables with one row per sample: pandas, polars and pyarrow in memory, parquet on disk."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.stream.optional import optional
+from latentdag.stream.reader import Reader, digest, file_identity, rebatch
+
+
+def feature_columns(where: str, names: Sequence[Any], contexts: Any, others: Sequence[str]) -> list[Any]:
+    """The columns of a table that are neither contexts nor covariates.
+
+    Raises
+    ------
+    ValueError
+        If the table has no such context or covariate.
+    """
+    named = ([contexts] if np.ndim(contexts) == 0 else []) + list(others)
+    for column in named:
+        if column not in names:
+            listed = ", ".join(map(repr, names[:12])) + (", …" if len(names) > 12 else "")
+            raise ValueError(f"{where} has no column {column!r}; its columns are {listed}")
+    return [name for name in names if name not in named]
+
+
+class TableReader(Reader):
+    """Rows of a table in memory.
+
+    Parameters
+    ----------
+    table : DataFrame (pandas or polars) or pyarrow Table
+    contexts : name of a column, or (n,) labels
+    others : names of columns that are not features either
+    """
+
+    def __init__(self, table: Any, contexts: Any, others: Sequence[str] = ()):
+        self.name = "the table"
+        self.table = table
+        self.n_rows = len(table)
+        self.arrow = hasattr(table, "column_names")
+        names = list(table.column_names if self.arrow else table.columns)
+        self.all_features = feature_columns(self.name, names, contexts, others)
+        self.labels = self._column(contexts) if np.ndim(contexts) == 0 else contexts
+
+    def _column(self, name: Any) -> pd.Series:
+        column = self.table[name]
+        if isinstance(column, pd.Series):
+            return column.reset_index(drop=True)
+        return pd.Series(column.to_pandas() if self.arrow else column.to_list())
+
+    def _chosen_already(self) -> bool:
+        return True
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        wanted = self.all_features if self.chosen is None else [self.all_features[j] for j in self.chosen]
+        frame = self.table.select(wanted) if not isinstance(self.table, pd.DataFrame) else self.table[wanted]
+        for first in range(start, self.n_rows, step):
+            if isinstance(frame, pd.DataFrame):
+                part = frame.iloc[first : first + step]
+            else:
+                part = frame.slice(first, step)
+            yield numbers(part if isinstance(part, pd.DataFrame) else _columns_of(part, wanted), self.name)
+
+    def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        return pd.DataFrame({name: self._column(name) for name in names})
+
+    def identity(self) -> dict[str, str]:
+        first = next(iter(self.blocks(1)))
+        return {"rows": str(self.n_rows), "columns": str(len(self.all_features)), "first row": digest(first)}
+
+
+class ParquetReader(Reader):
+    """Rows of a parquet file, or of all parquet files of a folder in the order of their names.
+
+    Parameters
+    ----------
+    path : file or folder
+    contexts : name of a column, or (n,) labels
+    others : names of columns that are not features either
+    """
+
+    def __init__(self, path: Path, contexts: Any, others: Sequence[str] = ()):
+        self.path, self.name = path, str(path)
+        parquet = optional("pyarrow.parquet", "big", f"reading {path}")
+        self.paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+        try:
+            self.files = [parquet.ParquetFile(file) for file in self.paths]
+        except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+            raise ValueError(f"{path} cannot be read as parquet: {error}") from None
+        names = self.files[0].schema_arrow.names
+        self._check_alike(names)
+        self.n_rows = sum(file.metadata.num_rows for file in self.files)
+        self.all_features = feature_columns(self.name, names, contexts, [*others, *_index_columns(self.files[0])])
+        self.labels = self.columns([contexts])[contexts] if np.ndim(contexts) == 0 else contexts
+
+    def _check_alike(self, names: Sequence[str]) -> None:
+        for path, file in zip(self.paths, self.files, strict=True):
+            if file.schema_arrow.names != names:
+                raise ValueError(f"{path} has other columns than {self.paths[0]}: all files must be alike")
+
+    def _chosen_already(self) -> bool:
+        return True
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        wanted = list(self.all_features) if self.chosen is None else [self.all_features[j] for j in self.chosen]
+        skip = start
+        groups: list[tuple[Any, int]] = []
+        for file in self.files:  # whole row groups before the start need not be read
+            for group in range(file.metadata.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if skip >= rows and not groups:
+                    skip -= rows
+                else:
+                    groups.append((file, group))
+        pieces = (
+            numbers(_columns_of(batch, wanted), self.name)
+            for file, group in groups
+            for batch in file.iter_batches(batch_size=min(step, 16384), row_groups=[group], columns=wanted)
+        )
+        yield from rebatch(pieces, step, skip)
+
+    def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        return pd.concat([file.read(columns=list(names)).to_pandas() for file in self.files], ignore_index=True)
+
+    def identity(self) -> dict[str, str]:
+        files = [file_identity(path) for path in self.paths]
+        return (
+            files[0] if len(files) == 1 else {"files": str(len(files)), "their names, sizes and times": digest(files)}
+        )
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+
+def _index_columns(file: Any) -> list[str]:
+    """Columns in which pandas keeps its row names."""
+    meta = file.schema_arrow.pandas_metadata or {}
+    return [column for column in meta.get("index_columns", []) if isinstance(column, str)]
+
+
+def _columns_of(part: Any, names: Sequence[Any]) -> pd.DataFrame:
+    """A piece of a polars or pyarrow table; nulls become NaN."""
+    if type(part).__module__.startswith("pyarrow"):
+        return part.to_pandas()
+    return pd.DataFrame({name: part[name].to_numpy() for name in names})
+
+
+def numbers(part: pd.DataFrame, where: str) -> np.ndarray:
+    """The rows of a table as float64 (or their own common type) (n, p).
+
+    Raises
+    ------
+    ValueError
+        Naming the first column that does not hold numbers.
+    """
+    for name, dtype in part.dtypes.items():
+        if not pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype):
+            raise ValueError(
+                f"{where}: feature column {name!r} holds {dtype} values, not numbers: drop it, convert it, or choose "
+                "the features with features=[…]"
+            )
+    return part.to_numpy(dtype=float, na_value=np.nan)
