@@ -65,8 +65,9 @@ RANK = (
 
 UNITS = (
     "Standardised effects are between latents of unit variance in the control: a change of the cause by one standard "
-    "deviation moves the effect by so many of its own. The sign and unit of a latent are conventions (the largest entry "
-    "of its row in the unmixing matrix is +1); products of signs along a path to a feature are not."
+    "deviation moves the effect by so many of its own. The sign and unit of a latent are conventions (the largest "
+    "entry of its row in the unmixing matrix is +1), so the sign of a single edge is one as well; what a perturbation "
+    "does to a feature is not."
 )
 
 

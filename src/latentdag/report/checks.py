@@ -86,8 +86,8 @@ def _counts(fit: Fit, evidence: Evidence) -> Check:
     least, dims = fit.counts[k], evidence.dimensions or fit.model.n_features
     which = f"The smallest, {names[k]}, has {least:,}" if max(fit.counts) > least else f"Each context has {least:,}"
     text = (
-        f"{len(names)} contexts, one of them the control, and {fit.n_samples:,} samples. {which}: {least / dims:.3g} for "
-        f"each of the {dims} dimensions in which the data vary"
+        f"{len(names)} contexts, one of them the control, and {fit.n_samples:,} samples. {which}: {least / dims:.3g} "
+        f"for each of the {dims} dimensions in which the data vary"
     )
     if least <= dims:
         return _check("counts", "Samples per context", "warn", text + ", too few for a covariance of its own.")
@@ -154,7 +154,7 @@ def _membership(evidence: Evidence) -> Check:
         return _check("membership", name, "open", text[0].upper() + text[1:] + ".")
     omnibus = str(test.omnibus)
     if test.omnibus.reason == "not asked for":
-        omnibus = "no joint test: it takes long for so many latents"
+        omnibus = "no joint test was asked for, which takes long for many latents"
     status = "bad" if not test.in_model else "good" if np.isfinite(test.omnibus.p_value) else "note"
     return _check("membership", name, status, f"{test.verdict} ({omnibus[0].upper() + omnibus[1:]}.)")
 
@@ -260,7 +260,10 @@ def _edges(edges: Sequence[dict[str, Any]], note: str) -> Check:
         "latents, not only among those drawn)."
     )
     return _check(
-        "edges", "Edges", "note" if note or sure < len(edges) else "good", text + (f" {note}." if note else "")
+        "edges",
+        "Edges",
+        "note" if note or sure < len(edges) else "good",
+        text + (f" {note[0].upper() + note[1:]}." if note else ""),
     )
 
 

@@ -115,7 +115,7 @@ def collect(
         },
     }
     report["tables"] = _tables(report)
-    return plain(report)  # type: ignore[no-any-return]
+    return plain(report)
 
 
 def _headline(fit: Fit) -> Record:

@@ -8,6 +8,7 @@ The same graph gives the same drawing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from sklearn.isotonic import isotonic_regression
@@ -109,7 +110,7 @@ def _with_bends(layer: np.ndarray, joined: Sequence[int], edges: Sequence[tuple[
             new += 1
         chain.append(v)
         graph.chains.append(chain)
-        for a, b in zip(chain, chain[1:], strict=False):
+        for a, b in pairwise(chain):
             graph.below.setdefault(a, []).append(b)
             graph.above.setdefault(b, []).append(a)
     return graph
@@ -123,7 +124,7 @@ def _untangle(graph: _Rows) -> None:
         place = {i: k - len(row) / 2 for row in graph.rows for k, i in enumerate(row)}
         for row in graph.rows if down else reversed(graph.rows):
             near = graph.above if down else graph.below
-            row.sort(key=lambda i: (float(np.mean([place[j] for j in near.get(i, [i])])), place[i]))  # noqa: B023
+            row.sort(key=lambda i: (float(np.mean([place[j] for j in near.get(i, [i])])), place[i]))
             place.update({i: k - len(row) / 2 for k, i in enumerate(row)})
         found = _crossings(graph)
         if found < fewest:
@@ -145,9 +146,7 @@ def _across(graph: _Rows, wide: np.ndarray) -> dict[int, float]:
     """Each layer as near to the middle of its neighbours as its order and widths allow."""
     n = len(wide)
     half = {i: (wide[i] / 2 if i < n else BEND / 2) for row in graph.rows for i in row}
-    offsets = [
-        np.cumsum([0.0, *(half[a] + half[b] + GAP for a, b in zip(row, row[1:], strict=False))]) for row in graph.rows
-    ]
+    offsets = [np.cumsum([0.0, *(half[a] + half[b] + GAP for a, b in pairwise(row))]) for row in graph.rows]
     x: dict[int, float] = {}
     for row, offset in zip(graph.rows, offsets, strict=True):
         x.update(zip(row, (offset - offset[-1] / 2).tolist(), strict=True))

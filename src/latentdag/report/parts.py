@@ -68,7 +68,7 @@ def context_records(fit: Fit, m: Moments | None, evidence: Evidence) -> list[Rec
             row = summary.loc[[context]].iloc[0]
             record |= {"decision": row["decision"], "reason": row["reason"], "rho": row["rho"]}
         records.append(record)
-    return plain(records)  # type: ignore[no-any-return]
+    return plain(records)
 
 
 def edge_records(
@@ -139,7 +139,7 @@ def latent_records(fit: Fit, edges: list[Record], n_features: int) -> list[Recor
                 ],
             }
         )
-    return plain(records)  # type: ignore[no-any-return]
+    return plain(records)
 
 
 def _equation(name: str, causes: list[Record], noise: float) -> str:

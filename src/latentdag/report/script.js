@@ -69,7 +69,7 @@
     details.append(make("h3", z.latent), make("p", z.equation, "equation"));
     for (const change of z.interventions) {
       const shift = Math.abs(change.shift) >= 0.005 ? ` and moves its mean by ${change.shift.toFixed(2).replace("-", "−")} s.d.` : "";
-      const what = { perfect: "cuts it from its causes", soft: "changes how its causes act", do: "sets it to a value" }[change.kind];
+      const what = !z.causes.length && change.kind !== "do" ? "hits it" : { perfect: "cuts it from its causes", soft: "changes how its causes act", do: "sets it to a value" }[change.kind];
       details.append(make("p", `Context ${change.context} ${what}${shift}; its noise has s.d. ${number(change.noise_sd)} there, ${number(change.noise_sd_control)} in the control.`));
     }
     if (!z.interventions.length) details.append(make("p", "No context hits this latent."));
@@ -139,7 +139,9 @@
   function pick(what, hold) {
     if (hold) held = what;
     show(what);
-    if (hold && what) part(what).scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (!hold) return;
+    part(what).scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (window.innerWidth <= 900) canvas.scrollIntoView({ block: "start" }); // the panel stands below it
   }
   const rest = () => show(held);
 
@@ -147,7 +149,10 @@
     element.addEventListener("pointerenter", () => { if (!held) show(what); });
     element.addEventListener("pointerleave", () => { if (!held) rest(); });
     element.addEventListener("focus", () => { if (element.matches(":focus-visible")) { held = null; show(what); } });
-    element.addEventListener("click", (event) => { event.stopPropagation(); const same = held && part(held) === element; pick(same ? null : what, !same); if (same) { held = null; show(what); } });
+    element.addEventListener("click", (event) => {
+      event.stopPropagation();
+      if (held && part(held) === element) { held = null; show(what); } else pick(what, true);
+    });
   };
   nodes.forEach((element, i) => wire(element, { node: i }));
   lines.forEach((element, e) => wire(element, { edge: e }));
@@ -242,7 +247,7 @@
     drawing.setAttribute("height", natural.height * scale);
     canvas.scrollLeft = middle.x * scale - canvas.clientWidth / 2;
     canvas.scrollTop = middle.y * scale - canvas.clientHeight / 2;
-    $("larger").hidden = natural.width * scale <= canvas.clientWidth && natural.height * scale <= canvas.clientHeight;
+    $("larger").hidden = canvas.scrollWidth <= canvas.clientWidth + 2 && canvas.scrollHeight <= canvas.clientHeight + 2;
   }
   $("zoom-in").addEventListener("click", () => zoom(scale * 1.25));
   $("zoom-out").addEventListener("click", () => zoom(scale / 1.25));
