@@ -4,7 +4,7 @@ import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
@@ -16,6 +16,9 @@ from latentdag.inference.prediction import Prediction, predict
 from latentdag.model import LatentModel, Scaling
 from latentdag.samples import Samples
 from latentdag.storage import load_arrays, save_arrays
+
+if TYPE_CHECKING:
+    from latentdag.moments import Moments
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +74,15 @@ class Fit:
 
     @property
     def n_parameters(self) -> int:
-        """Free parameters of the second moments: the latent space is d-dimensional, rows are free up to scale."""
-        return self.model.n_latents**2 + self.graph.number_of_edges() + len(self.model.interventions)
+        """Free parameters of the second moments: the latent space is d-dimensional, rows are free up to scale.
+
+        Latents that nobody intervened on are free up to rotation, and all of them may act on every other.
+        """
+        d, hit = self.model.n_latents, {name for v in self.model.interventions.values() for name in v.targets}
+        edges = sum(source in hit for source, _ in self.graph.edges)
+        rest = d - len(hit)
+        edges += rest * len(hit) - rest * (rest - 1) // 2
+        return d**2 + edges + sum(len(value.targets) for value in self.model.interventions.values())
 
     @property
     def bic(self) -> float:
@@ -158,6 +168,16 @@ class Fit:
         :func:`latentdag.inference.prediction.predict`.
         """
         return predict(self, changes, level, kind=kind, data=data)
+
+    def score(self, m: "Moments", m_train: "Moments | None" = None, **options: Any) -> pd.DataFrame:
+        """Log-likelihood per sample of held-out contexts, against three references.
+
+        ``fit.score(held_out, combinations={"A+B": ("A", "B")})`` asks how well a double perturbation is predicted from
+        single ones; see :func:`latentdag.score`.
+        """
+        from latentdag.inference.score import score
+
+        return score(self, m, m_train, **options)
 
     def summary(self, n_features: int = 3) -> str:
         """A table for people: each latent, sources first, with its contexts, parents and strongest features."""
