@@ -249,7 +249,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         if y not in adata.obs:
             raise ValueError(f"obs has no column {y!r} with the contexts; it has {list(adata.obs.columns)}")
         control = self._control(_as_labels(adata.obs[y]), adata.n_obs, reset)
-        return Moments.from_anndata(adata, y, control)  # type: ignore[attr-defined]
+        return Moments.from_anndata(adata, y, control)
 
     def _control(self, contexts: Any, n_rows: int, reset: bool) -> Hashable | None:
         """The control's label in these rows, which to score it need not be there."""

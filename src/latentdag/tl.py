@@ -104,9 +104,7 @@ def latentdag(
     if copy:
         adata = _copied(adata)
     used, left_out = _usable(adata, context_key, control, min_cells)
-    m = Moments.from_anndata(  # type: ignore[attr-defined]
-        adata if used.all() else adata[used], context_key, control, layer=layer, mask_var=mask_var
-    )
+    m = Moments.from_anndata(adata if used.all() else adata[used], context_key, control, layer=layer, mask_var=mask_var)
     found = fit(m, method, **options)
     model = found.model
     where = adata.var_names.get_indexer(list(model.feature_names))

@@ -1,0 +1,100 @@
+"""Edges with their intervals, as a forest plot."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.inference.stability import Bootstrap
+from latentdag.model import LatentModel
+from latentdag.pl.canvas import LINE, NEGATIVE, POSITIVE, axes, fit_in, name_width, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def edges(
+    source: Any,
+    ax: "Axes | None" = None,
+    *,
+    key: str = "latentdag",
+    level: float = 0.95,
+    n: int | None = 60,
+    data: Any = None,
+    title: str | None = None,
+) -> "Axes":
+    """Effects between latents of unit variance, with intervals, the surest first.
+
+    Filled points are significant: ``q_value`` at most ``1 − level``, or there in so many of a bootstrap's replicates.
+
+    Parameters
+    ----------
+    source : Fit, fitted LatentDAG, AnnData, or Bootstrap
+        With a fit, intervals are Wald's; the deviations of the latents are taken as known. With a bootstrap they are
+        percentiles, of the standardized weights themselves.
+    ax : matplotlib axes, optional
+    key : str
+        For AnnData: the ``key_added`` of :func:`latentdag.tl.latentdag`.
+    level : float
+    n : int or None
+        At most so many edges; None draws all.
+    data : (X, contexts), optional
+        For a fit: samples, for intervals that hold for any noise.
+    title : optional
+    """
+    table = _of_bootstrap(source, level) if isinstance(source, Bootstrap) else _of_fit(source, key, level, data)
+    total = len(table)
+    table = table.iloc[:n]
+    names = [
+        f"{short(cause)} → {short(effect)}" for cause, effect in zip(table["source"], table["target"], strict=True)
+    ]
+    ax = axes(ax, 3.6 + name_width(names, 8), 1.1 + LINE * max(len(names), 2))
+    for row, (weight, low, high, sure) in enumerate(
+        zip(table["weight"], table["lower"], table["upper"], table["sure"], strict=True)
+    ):
+        colour = POSITIVE if weight > 0 else NEGATIVE
+        if np.isfinite([low, high]).all():
+            ax.plot([low, high], [row, row], color=colour, linewidth=1.2, solid_capstyle="butt")
+        ax.plot(weight, row, "o", color=colour, markersize=4, markerfacecolor=colour if sure else "white")
+    ax.axvline(0.0, color="#999999", linewidth=0.8, zorder=0)
+    ax.set_yticks(range(len(names)), names, fontsize=8)
+    ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
+    has_intervals = bool(np.isfinite(table["lower"]).any())
+    ax.set_xlabel(
+        "effect in s.d."
+        + (
+            f", {100 * level:g} % interval\nfilled: significant"
+            if has_intervals
+            else "\n(this method has no intervals)"
+        ),
+        fontsize=9,
+    )
+    left_out = f"{len(names)} of {total} edges, the surest" if len(names) < total else None
+    if title or left_out:
+        ax.set_title("\n".join(text for text in (title, left_out) if text), fontsize=10)
+    for side in ("top", "right", "left"):
+        ax.spines[side].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    return ax
+
+
+def _of_fit(source: Any, key: str, level: float, data: Any) -> pd.DataFrame:
+    found = fit_in(source, key)
+    if isinstance(found, LatentModel):
+        raise TypeError("a LatentModel has no uncertainty: pass the Fit, or a Bootstrap")
+    table = found.edges(level=level, data=data)
+    # deviations of the latents as known: intervals scale with their weight
+    factor = table["standardized_weight"] / table["weight"]
+    ends = np.sort(np.array([table["lower"] * factor, table["upper"] * factor]), axis=0)
+    made = table[["source", "target"]].assign(weight=table["standardized_weight"], lower=ends[0], upper=ends[1])
+    made["sure"] = (table["q_value"] <= 1 - level).to_numpy()
+    rank = table["z"].abs() if table["z"].notna().any() else made["weight"].abs()
+    return made.iloc[np.argsort(-rank.to_numpy(), kind="stable")]
+
+
+def _of_bootstrap(bootstrap: Bootstrap, level: float) -> pd.DataFrame:
+    table = bootstrap.intervals(level, standardized=True).rename(columns={"low": "lower", "high": "upper"})
+    counted = bootstrap.edges.set_index(["source", "target"])["frequency"]
+    share = [counted[pair] for pair in zip(table["source"], table["target"], strict=True)]
+    table = table.assign(sure=np.array(share) >= level, share=share)
+    return table.sort_values("share", ascending=False, kind="stable")
