@@ -84,12 +84,17 @@ def coefficients(joint: Moments, n_covariates: int) -> np.ndarray:
         )
     W = np.einsum("k,kij->ij", (joint.counts - 1) / freedom, joint.covariances[:, p:, :])
     varies = _varying(np.diagonal(W[:, p:]), joint)
-    C, s = unit_diagonal(W[varies][:, p:][:, varies])
+    beta = np.zeros((c, p))
+    beta[varies] = solved(W[varies][:, p:][:, varies], W[varies, :p])
+    return beta
+
+
+def solved(W_cc: np.ndarray, W_cx: np.ndarray) -> np.ndarray:
+    """``W_cc⁺ W_cx`` (c, p), the rank of ``W_cc`` (c, c) decided in units of the covariates' deviations."""
+    C, s = unit_diagonal(W_cc)
     w, V = np.linalg.eigh(C)
     keep = w > RANK_TOLERANCE * w.max(initial=0.0)
-    beta = np.zeros((c, p))
-    beta[varies] = (V[:, keep] / w[keep]) @ V[:, keep].T @ (W[varies, :p] / s[:, None]) / s[:, None]
-    return beta
+    return (V[:, keep] / w[keep]) @ V[:, keep].T @ (W_cx / s[:, None]) / s[:, None]
 
 
 def _varying(within: np.ndarray, joint: Moments) -> np.ndarray:
@@ -98,7 +103,7 @@ def _varying(within: np.ndarray, joint: Moments) -> np.ndarray:
     means, n = joint.means[:, p:], joint.counts[:, None]
     between = (n * (means - (n * means).sum(axis=0) / n.sum()) ** 2).sum(axis=0) / n.sum()
     varies = within > RANK_TOLERANCE * between
-    fixed = np.flatnonzero(~varies)
+    fixed = np.flatnonzero(~varies & (between > 0))
     if len(fixed):
         names = ", ".join(repr(joint.feature_names[p + j]) for j in fixed[:5])
         warnings.warn(

@@ -84,7 +84,8 @@ class Accumulator:
     def _add_chunk(self, k: int, part: np.ndarray, rows: np.ndarray) -> None:
         with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported below
             if self.counts[k] == 0:
-                self.pilots[k] = part.mean(axis=0)
+                pilot = part.mean(axis=0)
+                self.pilots[k] = np.where(np.isfinite(pilot), pilot, 0.0)
             part -= self.pilots[k]
             total = part.sum(axis=0)
         if not np.isfinite(total).all():  # a sum is finite only if all its terms are
@@ -120,9 +121,19 @@ class Accumulator:
             n = max(int(self.counts[k]), 1)
             shift = self.totals[k] / n
             means[k] = self.pilots[k] + shift
-            S -= n * np.outer(shift, shift)
+            with np.errstate(invalid="ignore", over="ignore"):  # reported below
+                S -= n * np.outer(shift, shift)
             mirror_lower(S)
+            self._check_size(k, np.diagonal(S))
         return means, self.scatters
+
+    def _check_size(self, k: int, squares: np.ndarray) -> None:
+        if not np.isfinite(squares).all():
+            feature = self.feature_names[int(np.argmax(~np.isfinite(squares)))]
+            raise ValueError(
+                f"context {self.contexts[k]!r}: the values of feature {feature!r} are too large to be squared: give it "
+                "other units"
+            )
 
     def finish(self) -> tuple[np.ndarray, np.ndarray]:
         """Means (K, p) and covariances (K, p, p) with divisor n − 1, also in place."""

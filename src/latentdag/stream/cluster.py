@@ -124,9 +124,9 @@ def _partials(delayed: Any, X: Any, plan: _Plan) -> list[list[Any]]:
                 made[g].append(delayed(_partial)(waiting[g], about[g]))
                 waiting[g], rows[g] = [], 0
         first += n
-    for g, rest in enumerate(waiting):
+    for done, rest, told in zip(made, waiting, about, strict=True):
         if rest:
-            made[g].append(delayed(_partial)(rest, about[g]))
+            done.append(delayed(_partial)(rest, told))
     return made
 
 

@@ -38,10 +38,10 @@ class DelimitedReader(Reader):
     def __init__(self, path: Path, contexts: Any, others: Sequence[str] = ()):
         self.path, self.name = path, str(path)
         self.separator = "," if ".csv" in path.suffixes else "\t"
-        names = [str(name) for name in self._read(nrows=0).columns]
-        self.all_features = feature_columns(self.name, names, contexts, others)
+        self.names = [str(name) for name in self._read(nrows=0).columns]
+        self.all_features = feature_columns(self.name, self.names, contexts, others)
         if np.ndim(contexts) == 0:
-            self.labels = self._read(usecols=[contexts], dtype=str)[contexts]
+            self.labels = self._aligned(self._read(usecols=[contexts], dtype=str))[contexts]
             self.n_rows = len(self.labels)
         else:
             self.labels, self.n_rows = contexts, len(contexts)
@@ -63,17 +63,25 @@ class DelimitedReader(Reader):
 
     def _pieces(self, wanted: Sequence[str], size: int) -> Iterator[np.ndarray]:
         # The default parser is off by a last digit now and then; then csv and parquet of the same data would differ.
-        chunks = self._read(_GAPS, usecols=wanted, chunksize=size, float_precision="round_trip")
-        row = 0
-        while True:
-            try:
-                part = next(chunks)
-            except StopIteration:
-                return
-            except _UNREADABLE as error:
-                raise ValueError(f"{self.path} cannot be read after row {row}: {_one_line(error)}") from None
-            yield self._numbers(part[wanted], row)
-            row += len(part)
+        # Lines with too many fields are found only where all columns are read; so are most, unless few are wanted.
+        some = wanted if 2 * len(wanted) < len(self.names) else None
+        with self._read(_GAPS, usecols=some, chunksize=size, float_precision="round_trip") as chunks:
+            row = 0
+            while True:
+                try:
+                    part = next(chunks)
+                except StopIteration:
+                    return
+                except _UNREADABLE as error:
+                    raise ValueError(f"{self.path} cannot be read after row {row}: {_one_line(error)}") from None
+                yield self._numbers(self._aligned(part)[wanted], row)
+                row += len(part)
+
+    def _aligned(self, part: pd.DataFrame) -> pd.DataFrame:
+        """Where lines have more fields than the header, pandas takes the first ones as row names: not here."""
+        if not isinstance(part.index, pd.RangeIndex):
+            raise ValueError(f"{self.path}: rows have more fields than the header has names ({len(self.names)})")
+        return part
 
     def _numbers(self, part: pd.DataFrame, first: int) -> np.ndarray:
         for name, dtype in part.dtypes.items():

@@ -6,7 +6,7 @@ round; entries in the order of the cells are streamed, others are read whole (as
 """
 
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from latentdag.stream.reader import Reader, digest, file_identity, rebatch
 
 #: Entries parsed at a time.
 _ENTRIES = 2_000_000
+
+#: Lines of numbers, read to the last digit.
+_PLAIN: dict[str, Any] = {"sep": r"\s+", "header": None, "float_precision": "round_trip"}
 
 
 def matrix_file(folder: Path) -> Path | None:
@@ -97,24 +100,32 @@ class MtxReader(Reader):
             yield from rebatch(self._pieces(), step, start)
 
     def _sorted_by_cell(self) -> bool:
-        first = next(self._entries(), None)
+        entries = self._entries()
+        first = next(entries, None)
+        entries.close()
         return first is None or bool((np.diff(first[0]) >= 0).all())
 
-    def _entries(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def _entries(self) -> Generator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Cell, feature (both from zero) and value of the entries, a piece at a time."""
         names = ["row", "column"] if self.pattern else ["row", "column", "value"]
         try:
-            for part in pd.read_csv(
-                self.path, sep=r"\s+", skiprows=self.header, header=None, names=names, chunksize=_ENTRIES
-            ):
-                axes = [part[name].to_numpy(dtype=np.int64) - 1 for name in ("row", "column")]
-                cells, features = axes[::-1] if self.cells_in_columns else axes
-                values = np.ones(len(part)) if self.pattern else part["value"].to_numpy(dtype=float)
-                self._check_range(cells, self.n_rows, "cell")
-                self._check_range(features, len(self.all_features), "feature")
-                yield cells, features, values
+            with pd.read_csv(self.path, skiprows=self.header, names=names, chunksize=_ENTRIES, **_PLAIN) as parts:
+                for part in parts:
+                    yield self._checked(part)
         except (OSError, EOFError, TypeError, pd.errors.ParserError) as error:
             raise ValueError(f"{self.path} cannot be read: {' '.join(str(error).split())}") from None
+
+    def _checked(self, part: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        for name, dtype in part.dtypes.items():
+            if not pd.api.types.is_numeric_dtype(dtype) or (name != "value" and dtype.kind not in "iu"):
+                bad = part.index[~pd.to_numeric(part[name], errors="coerce").mod(1).eq(0)][0]
+                raise ValueError(f"{self.path} cannot be read: entry {bad + 1} has the {name} {part[name][bad]!r}")
+        axes = [part[name].to_numpy(dtype=np.int64) - 1 for name in ("row", "column")]
+        cells, features = axes[::-1] if self.cells_in_columns else axes
+        values = np.ones(len(part)) if self.pattern else part["value"].to_numpy(dtype=float)
+        self._check_range(cells, self.n_rows, "cell")
+        self._check_range(features, len(self.all_features), "feature")
+        return cells, features, values
 
     def _check_range(self, index: np.ndarray, size: int, what: str) -> None:
         if len(index) and (index.min() < 0 or index.max() >= size):
