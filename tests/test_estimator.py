@@ -180,7 +180,6 @@ def test_anndata_with_labels(samples, fitted):
 
 
 @pytest.mark.filterwarnings("ignore:The .* option is deprecated")
-@pytest.mark.skipif(not hasattr(ld.Moments, "from_anndata"), reason="Moments.from_anndata is not there yet")
 def test_anndata_with_a_column_of_obs(samples, fitted):
     adata = annotated(samples)
     found = LatentDAG(control="control").fit(adata, "perturbation")
@@ -189,6 +188,18 @@ def test_anndata_with_a_column_of_obs(samples, fitted):
     assert found.score(adata[:, ::-1], "perturbation") == pytest.approx(fitted.score(*samples))
     with pytest.raises(ValueError, match=r"needs control=.*'control' \(400\)"):
         LatentDAG().fit(adata, "perturbation")
+
+
+@pytest.mark.filterwarnings("ignore:The .* option is deprecated")
+def test_a_backed_anndata_stays_on_disk(samples, fitted, tmp_path):
+    ad = pytest.importorskip("anndata")
+    annotated(samples).write_h5ad(tmp_path / "screen.h5ad")
+    backed = ad.read_h5ad(tmp_path / "screen.h5ad", backed="r")
+    found = LatentDAG(control="control").fit(backed, "perturbation")
+    np.testing.assert_allclose(found.transform(backed), fitted.transform(samples[0]), rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="put the labels in a column of obs"):
+        found.fit(backed, samples[1])
+    backed.file.close()
 
 
 # ---- where estimators go --------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from latentdag import tl
 
 ad = pytest.importorskip("anndata")
 pytestmark = [
-    pytest.mark.skipif(not hasattr(ld.Moments, "from_anndata"), reason="Moments.from_anndata is not there yet"),
     # of anndata and zarr, about themselves
     pytest.mark.filterwarnings("ignore::FutureWarning:anndata"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:anndata"),
@@ -165,6 +164,28 @@ def test_cells_left_out_are_counted_and_still_scored(screen, done):
     assert (params["n_cells"], params["n_unlabelled"], params["n_in_few"]) == (1194, 4, 2)
     assert np.isfinite(adata.obsm["latentdag"]).all()
     assert tl.fit_of(adata).counts == (294, 300, 300, 300)
+
+
+def test_categories_without_cells_are_named_once(screen):
+    adata = screen.copy()
+    adata.obs["guide"] = adata.obs["guide"].cat.add_categories(["nobody"])
+    with pytest.warns(ld.errors.LatentDAGWarning, match="1 categories .* 'nobody'") as said:
+        tl.latentdag(adata, "guide", control="control", mask_var="chosen")
+    assert len(said) == 1
+
+
+def test_covariates_are_regressed_out(screen, done):
+    adata = screen.copy()
+    rng = np.random.default_rng(3)
+    adata.obs["depth"] = rng.normal(size=adata.n_obs)
+    adata.X = np.asarray(adata.X) + np.outer(adata.obs["depth"], rng.normal(size=N_GENES))
+    tl.latentdag(adata, "guide", control="control", mask_var="chosen", adjust=["depth"])
+    assert adata.uns["latentdag"]["params"]["adjust"] == "depth"
+    before, after = tl.fit_of(done), tl.fit_of(adata)
+    X = np.asarray(screen.X)[:, :5]
+    for name in before.latents:  # the same latents as without the covariate in the data
+        scores = [found.model.transform(X)[:, found.latents.index(name)] for found in (before, after)]
+        assert np.corrcoef(*scores)[0, 1] > 0.9999
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     >>> X, y = simulate.sample(simulate.random_model(rng=5), 500, rng=0)
     >>> model = LatentDAG(control="control").fit(X, y)
     >>> model.order_
-    ['c3', 'c4', 'c5', 'c1', 'c2']
+    ['c4', 'c1', 'c5', 'c3', 'c2']
     >>> model.transform(X).shape
     (3000, 5)
     """
@@ -242,6 +242,10 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         else:
             adata = adata[:, list(self.model_.feature_names)]
         if not isinstance(y, str):  # labels from elsewhere: the rows need no column of their own
+            if adata.isbacked:
+                raise ValueError(
+                    "for a backed AnnData, put the labels in a column of obs and name it: fit(adata, 'guide')"
+                )
             contexts = _as_labels(y)
             return Moments.from_samples(
                 adata.X, contexts, self._control(contexts, adata.n_obs, reset), list(adata.var_names)

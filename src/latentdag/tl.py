@@ -42,6 +42,7 @@ def latentdag(
     control: Hashable,
     layer: str | None = None,
     mask_var: Any = None,
+    adjust: Any = None,
     key_added: str = "latentdag",
     min_cells: int = MIN_CELLS,
     copy: bool = False,
@@ -65,6 +66,9 @@ def latentdag(
         Of ``layers``; by default ``X``.
     mask_var : str or (n_vars,) bool, optional
         Genes to use: a boolean column of ``var`` or a mask. By default all.
+    adjust : names of columns of ``obs``, optional
+        Covariates to regress out within contexts before the fit, see :meth:`latentdag.Moments.from_anndata`. Scores
+        are of the cells as they are.
     key_added : str
         Under which key results are written.
     min_cells : int
@@ -104,7 +108,8 @@ def latentdag(
     if copy:
         adata = _copied(adata)
     used, left_out = _usable(adata, context_key, control, min_cells)
-    m = Moments.from_anndata(adata if used.all() else adata[used], context_key, control, layer=layer, mask_var=mask_var)
+    cells = adata if used.all() else adata[used]
+    m = Moments.from_anndata(cells, context_key, control, layer=layer, mask_var=mask_var, adjust=adjust)
     found = fit(m, method, **options)
     model = found.model
     where = adata.var_names.get_indexer(list(model.feature_names))
@@ -116,6 +121,7 @@ def latentdag(
         adata.varm[key] = full
     given = {"context_key": context_key, "control": str(control), "layer": layer, "method": method, "key": key_added}
     given |= {"mask_var": mask_var} if isinstance(mask_var, str) else {}
+    given |= {} if adjust is None else {"adjust": ", ".join([adjust] if isinstance(adjust, str) else map(str, adjust))}
     adata.uns[key_added] = to_uns(found) | {"params": _params(given | left_out | dict(found.options))}
     return adata if copy else None
 
@@ -191,7 +197,7 @@ def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: in
         notes.append(f"{missing.sum()} cells have no label")
     if len(few):
         notes.append(f"{len(few)} contexts have fewer than {min_cells} cells: {lb.count_table(list(few.index), few)}")
-    if len(empty):
+    if len(empty) and notes:  # else from_anndata sees them too, and says so
         notes.append(f"{len(empty)} categories have no cells: {', '.join(map(repr, empty.index[:20]))}")
     if notes:
         warnings.warn(
