@@ -92,3 +92,13 @@ def test_soft_models_change_every_parent_weight_of_the_target():
 def test_impossible_requests(options, message):
     with pytest.raises(ValueError, match=message):
         random_model(**options)
+
+
+def test_sample_moments_have_what_the_latents_leave_of_the_features():
+    model = ld.LatentModel(
+        np.eye(2, 3), np.zeros((2, 2)), [1.0, 1.0], {"k": ld.Intervention("Z1", variance=4.0)},
+        loadings=np.eye(3, 2), residual=np.diag([0.0, 0.0, 0.5]),
+    )  # fmt: skip
+    m = ld.simulate.sample_moments(model, 10**7, rng=0)
+    for k, context in enumerate(m.contexts):
+        assert np.allclose(m.covariances[k], model.covariance(context), atol=0.01)

@@ -145,16 +145,28 @@ def sample(
 
 def _sample_one(law: Law, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     L = law.factor
-    d = L.shape[1]
-    mean = law.mean + L @ rng.standard_normal(d) / np.sqrt(n)
-    dof = n - 1
-    if dof >= d:
-        T = np.tril(rng.standard_normal((d, d)), k=-1)  # Bartlett: T Tᵀ ~ Wishart(I, dof)
-        T[np.diag_indices(d)] = np.sqrt(rng.chisquare(dof - np.arange(d)))
+    if law.model.residual is not None:
+        w, V = np.linalg.eigh(law.model.residual)
+        L = np.hstack([L, V * np.sqrt(np.maximum(w, 0.0))])
+    return draw_moments(law.mean, L, n, rng)
+
+
+def draw_moments(
+    mean: np.ndarray, factor: np.ndarray, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (p,) and covariance (p, p) of n Gaussian samples of the law with covariance ``factor factorᵀ`` (p, r).
+
+    The cost does not depend on n. With fewer than r + 1 samples the covariance has rank n − 1, as it should.
+    """
+    r, dof = factor.shape[1], n - 1
+    new_mean = mean + factor @ rng.standard_normal(r) / np.sqrt(n)
+    if dof >= r:
+        T = np.tril(rng.standard_normal((r, r)), k=-1)  # Bartlett: T Tᵀ ~ Wishart(I, dof)
+        T[np.diag_indices(r)] = np.sqrt(rng.chisquare(dof - np.arange(r)))
     else:
-        T = rng.standard_normal((d, dof))
-    LT = L @ T
-    return mean, LT @ LT.T / dof
+        T = rng.standard_normal((r, dof))
+    LT = factor @ T
+    return new_mean, LT @ LT.T / max(dof, 1)
 
 
 def _signed_uniform(rng: np.random.Generator, interval: Interval, shape: Any) -> np.ndarray:

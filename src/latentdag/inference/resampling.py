@@ -22,6 +22,7 @@ from latentdag.core.linalg import range_basis, symmetrize, triangular_of_product
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
 from latentdag.samples import context_blocks
+from latentdag.simulate import draw_moments
 
 #: Blocks that need more memory than this are refused before any work is done.
 MAX_BYTES = 8 * 2**30
@@ -59,24 +60,6 @@ def canonical_factor(S: np.ndarray) -> np.ndarray:
         return U
     F = upper_factor(symmetrize(U.T @ S @ U), context=0)
     return triangular_of_product(F @ U.T).T
-
-
-def draw_moments(
-    mean: np.ndarray, factor: np.ndarray, n: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (p,) and covariance (p, p) of n Gaussian samples of the law with covariance ``factor factorᵀ`` (p, r).
-
-    The cost does not depend on n. With fewer than r + 1 samples the covariance has rank n − 1, as it should.
-    """
-    r, dof = factor.shape[1], n - 1
-    new_mean = mean + factor @ rng.standard_normal(r) / np.sqrt(n)
-    if dof >= r:
-        T = np.tril(rng.standard_normal((r, r)), k=-1)  # Bartlett: T Tᵀ ~ Wishart(I, dof)
-        T[np.diag_indices(r)] = np.sqrt(rng.chisquare(dof - np.arange(r)))
-    else:
-        T = rng.standard_normal((r, dof))
-    LT = factor @ T
-    return new_mean, LT @ LT.T / max(dof, 1)
 
 
 @dataclass(frozen=True)
