@@ -187,6 +187,15 @@ def test_names_for_show(truth):
     assert "the first" in name_boxes(pl.latent_graph(truth, names={"STAT1": "the first"}, contexts=False))
 
 
+def test_names_are_never_formulas(m, fit):
+    odd = dict(zip(fit.latents, ["$x_{$", "a\nb", "$\\frac$ <script>"], strict=True))
+    model = fit.model.renamed(odd)
+    assert "$x_{$" in name_boxes(pl.latent_graph(model))
+    pl.mixing(model).figure.canvas.draw()
+    named = replace(m, contexts=("NT", "$a$b$", "$_$", "c"))
+    pl.spectra(named).figure.canvas.draw()
+
+
 # ---- where fits are ---------------------------------------------------------------------------------------------------
 
 

@@ -62,7 +62,7 @@ def model_in(source: Any, key: str) -> LatentModel:
 
 def short(name: Any, longest: int = LONGEST_NAME) -> str:
     """A name that fits; the end is cut, since names of one family differ there less often than names at all."""
-    text = str(name)
+    text = " ".join(str(name).split())
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
@@ -83,8 +83,8 @@ def name_ticks(ax: "Axes", names: Sequence[str], *, along: str, largest: float =
     size = fitting_size(ax, len(names), along=along, largest=largest)
     shown = [short(name) for name in names]
     if along == "y":
-        ax.set_yticks(range(len(names)), shown, fontsize=size)
+        ax.set_yticks(range(len(names)), shown, fontsize=size, parse_math=False)  # a "$" in a name is no formula
         return
     box = ax.get_window_extent()
     fits = name_width(shown, size) + 0.08 < box.width / ax.figure.dpi / max(len(names), 1)
-    ax.set_xticks(range(len(names)), shown, fontsize=size, rotation=0 if fits else 90)
+    ax.set_xticks(range(len(names)), shown, fontsize=size, rotation=0 if fits else 90, parse_math=False)

@@ -57,7 +57,7 @@ def edges(
             ax.plot([low, high], [row, row], color=colour, linewidth=1.2, solid_capstyle="butt")
         ax.plot(weight, row, "o", color=colour, markersize=4, markerfacecolor=colour if sure else "white")
     ax.axvline(0.0, color="#999999", linewidth=0.8, zorder=0)
-    ax.set_yticks(range(len(names)), names, fontsize=8)
+    ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
     ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
     has_intervals = bool(np.isfinite(table["lower"]).any())
     ax.set_xlabel(

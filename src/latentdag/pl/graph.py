@@ -103,10 +103,12 @@ def latent_graph(
         if name in boxes:
             ax.text(
                 x, y + 0.2, boxes[name], ha="center", va="center", fontsize=CONTEXT_SIZE * scale, zorder=3,
+                parse_math=False,
                 bbox={"boxstyle": "square,pad=0.2", "facecolor": BOX, "edgecolor": "#999999", "linewidth": 0.6},
             )  # fmt: skip
         ax.text(
             x, y, text, ha="center", va="center", fontsize=NAME_SIZE * scale, zorder=4,
+            parse_math=False,  # a "$" in a name is no formula
             bbox={"boxstyle": "round,pad=0.3,rounding_size=0.7", "facecolor": NODE, "edgecolor": NODE_EDGE},
         )  # fmt: skip
     if legend and graph.number_of_edges():

@@ -75,7 +75,7 @@ def predicted(
     _line_and_words(ax, seen, said, quantity)
     worst = np.argsort(-np.abs(said - seen) / np.where(error > 0, error, 1.0))[:n_names]
     _name_points(ax, seen, said, [j for j in worst if apart[j]], list(model.feature_names))
-    ax.set_title(title or short(m.contexts[k], 40), fontsize=10)
+    ax.set_title(title or short(m.contexts[k], 40), fontsize=10, parse_math=False)
     return ax
 
 
@@ -147,5 +147,5 @@ def _name_points(ax: "Axes", x: np.ndarray, y: np.ndarray, chosen: list[int], na
         right = x[j] < middle  # away from the nearer border
         ax.annotate(
             short(names[j]), (x[j], y[j]), xytext=(5 if right else -5, 3), textcoords="offset points", fontsize=7,
-            ha="left" if right else "right",
+            ha="left" if right else "right", parse_math=False,
         )  # fmt: skip

@@ -11,8 +11,11 @@ from typing import NamedTuple
 import networkx as nx
 import numpy as np
 
-#: Inches between rows, and more where names carry boxes; room for a bend; around it all; below, for a legend.
-ROW, BOX_ROW, BEND, MARGIN, BELOW = 0.75, 0.15, 0.13, 0.3, 0.4
+#: Inches between rows, and more where names carry boxes; around it all; below, for a legend.
+ROW, BOX_ROW, MARGIN, BELOW = 0.75, 0.15, 0.3, 0.4
+
+#: Inches that a bend takes across, at least and at most, and those that all bends of a row may take if they can.
+BEND, WIDE_BEND, ALL_BENDS = 0.13, 0.3, 3.0
 
 Edge = tuple[str, str]
 Point = tuple[float, float]
@@ -46,7 +49,10 @@ def arrange(graph: nx.DiGraph, room: Mapping[str, float], boxes: bool, min_width
     for (cause, effect), bends in chains.items():
         nx.add_path(links, [cause, *bends, effect])
     _uncross(rows, links)
-    x = _coordinates(rows, links, room)
+    most = max((sum(not isinstance(item, str) for item in row) for row in rows), default=0)
+    bend = min(max(ALL_BENDS / max(most, 1), BEND), WIDE_BEND)
+    size: dict[Hashable, float] = {item: bend for chain in chains.values() for item in chain} | dict(room)
+    x = _coordinates(rows, links, size)
     named = [[item for item in row if isinstance(item, str)] for row in rows]
     for row in _split([loners]) if loners else []:  # they have no place in the order, so they come last
         at = np.cumsum([room[name] for name in row]) - 0.5 * np.array([room[name] for name in row])
@@ -54,8 +60,8 @@ def arrange(graph: nx.DiGraph, room: Mapping[str, float], boxes: bool, min_width
         x.update(dict(zip(row, at - at.mean() + middle, strict=True)))
         named.append(row)
     step, top = ROW + (BOX_ROW if boxes else 0.0), MARGIN + 0.1 + (BOX_ROW if boxes else 0.0)
-    left = min(x[item] - 0.5 * _room(item, room) for item in x)
-    right = max(x[item] + 0.5 * _room(item, room) for item in x)
+    left = min(x[item] - 0.5 * size[item] for item in x)
+    right = max(x[item] + 0.5 * size[item] for item in x)
     width = max(right - left + 2 * MARGIN, min_width)
     shift = 0.5 * (width - right - left)
     depth = {name: number for number, row in enumerate(named) for name in row}
@@ -65,10 +71,6 @@ def arrange(graph: nx.DiGraph, room: Mapping[str, float], boxes: bool, min_width
         for edge, chain in chains.items()
     }
     return Layout(width, top + step * (len(named) - 1) + MARGIN + BELOW, place, points)
-
-
-def _room(item: Hashable, room: Mapping[str, float]) -> float:
-    return room[item] if isinstance(item, str) else BEND
 
 
 def _split(layers: list[list[str]]) -> list[list[str]]:
@@ -108,12 +110,12 @@ def _uncross(rows: list[list[Hashable]], links: nx.Graph) -> None:
             rank.update({item: i - (len(row) - 1) / 2 for i, item in enumerate(row)})
 
 
-def _coordinates(rows: list[list[Hashable]], links: nx.Graph, room: Mapping[str, float]) -> dict[Hashable, float]:
+def _coordinates(rows: list[list[Hashable]], links: nx.Graph, room: Mapping[Hashable, float]) -> dict[Hashable, float]:
     """Each item near the mean of its neighbours, as far as the room of the others in its row allows."""
     x: dict[Hashable, float] = {}
     starts = []
     for row in rows:
-        size = np.array([_room(item, room) for item in row])
+        size = np.array([room[item] for item in row])
         starts.append(np.cumsum(size) - 0.5 * size)  # the closest that items can stand
         x.update(dict(zip(row, starts[-1] - 0.5 * size.sum(), strict=True)))
     for _ in range(20):
