@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -222,6 +223,18 @@ def test_without_moments_or_tests_the_report_says_so(plain):
     assert status(given, "membership") == "note"
 
 
+def test_with_very_many_features_only_the_hypothesis_is_tested(plain, monkeypatch):
+    monkeypatch.setattr("latentdag.report.evidence.TEST_UP_TO", 0)
+    fit, m = plain
+    made = report.collect(fit, m)
+    assert made["verdict"]["status"] == "good"
+    tested = rank_test(m, 2)["p_value"]
+    for context in made["contexts"][1:]:
+        assert context["p_rank_0"] is None
+        assert context["p_allowed"] == tested[context["context"]]
+        assert context["directions"] == "at most 2"
+
+
 @pytest.mark.parametrize("method", ["closed-form", "projection", "exact"])
 def test_methods_without_standard_errors(method):
     truth = simulate.random_model(4, 6, rng=1)
@@ -302,3 +315,48 @@ def test_drawings_put_causes_above_effects_and_nothing_on_top_of_another(graph):
         for j in range(i):
             apart = abs(drawing.y[i] - drawing.y[j]) >= HEIGHT
             assert apart or abs(drawing.x[i] - drawing.x[j]) >= (widths[i] + widths[j]) / 2
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2, 3], [("wt", 0), ("a", 1), ("a", 2), ("b", 1)], ["0", 0, 1, True + 1.5]])
+def test_any_label_will_do(labels):
+    m = simulate.sample_moments(simulate.random_model(3, 4, rng=3), 2_000, rng=3)
+    m = relabelled(m, labels, ["a", "a ", "b", "c"])
+    made = report.collect(ld.fit(m), m)
+    assert len({context["context"] for context in made["contexts"]}) == 4
+    assert all(context["p_allowed"] is not None for context in made["contexts"][1:])
+    assert json.loads(report.to_json(made)) == made
+
+
+def test_samples_make_tests_and_errors_hold_without_gaussian_noise():
+    truth = simulate.random_model(3, 4, rng=1)
+    X, contexts = simulate.sample(truth, 800, rng=1, noise="laplace")
+    m = ld.Moments.from_samples(X, contexts, control=truth.control)
+    fit = ld.fit(m)
+    made = report.collect(fit, m, data=(X, contexts))
+    robust = fit.edges(data=(X, contexts)).set_index(["source", "target"])["std_error"]
+    assert {(e["source"], e["target"]): e["std_error"] for e in made["edges"]} == pytest.approx(robust.to_dict())
+    assert not any("if the noise is Gaussian" in text for text in made["methods"])
+
+
+def test_latents_that_nobody_hit_and_contexts_that_were_left_out():
+    truth = simulate.random_model(5, 6, rng=2)
+    m = simulate.sample_moments(truth, 4_000, rng=2)
+    some = m.select(m.contexts[1:4])
+    made = report.collect(ld.fit(some, unintervened="upstream"), some)
+    others = [z for z in made["latents"] if not z["contexts"]]
+    assert len(others) == 2
+    assert "no context hits it" in report.to_html(made)
+    left_out = report.collect(ld.fit(some, unintervened="upstream"), m)
+    assert [c["role"] for c in left_out["contexts"]].count("left out of the fit") == 2
+
+
+def test_a_latent_that_is_set_to_a_value():
+    truth = simulate.random_model(3, 3, rng=2)
+    changes = dict(truth.interventions)
+    context = next(iter(changes))
+    changes[context] = ld.Intervention(changes[context].target, "do", value=0.5)
+    m = simulate.sample_moments(replace(truth, interventions=changes), 3_000, rng=1)
+    made = report.collect(ld.fit(m, intervention={context: "do"}), m)
+    assert made["contexts"][1]["role"] == "do"
+    assert made["headline"]["loglik"] is None
+    assert "no density" in next(check["text"] for check in made["checks"] if check["id"] == "membership")

@@ -97,7 +97,7 @@ def _counts(fit: Fit, evidence: Evidence) -> Check:
 
 
 def _visible(fit: Fit, evidence: Evidence) -> Check | None:
-    if evidence.why_not:
+    if 0 not in evidence.ranks:
         return None
     still = [c for c in fit.model.interventions if evidence.p_value(c, 0) > ALPHA]
     tested = [c for c in fit.model.interventions if np.isfinite(evidence.p_value(c, 0))]
@@ -211,7 +211,7 @@ def _starts(fit: Fit) -> Check | None:
         return None
     text = f"{agreed} of {n} starts of the search ended within half a nat of the best likelihood."
     if agreed == 1:
-        return _check("starts", "Search", "note", text + " The search is hard here; another run may find better.")
+        return _check("starts", "Search", "note", text + " The search is hard here: a better model may exist.")
     return _check("starts", "Search", "good", text)
 
 

@@ -135,19 +135,19 @@ def _stability(bootstrap: Bootstrap) -> Record:
     return {
         "bootstrap_summary": bootstrap.summary.to_dict("records"),
         "bootstrap_targets": bootstrap.targets.to_dict("records"),
-        "bootstrap_orders": bootstrap.order.head(20).to_dict("records"),
+        "bootstrap_orders": bootstrap.order.head(5).to_dict("records"),
     }
 
 
-#: Tables: key of the records, title, and per column its key, heading and kind (text, list, count, number, p, share).
+#: Tables: key of the records, title, and per column its key, heading and kind (see :func:`latentdag.report.show.show`).
 TABLES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
     "contexts": (
         "Contexts and rank tests",
         [
-            ("context", "Context", "text"), ("role", "Intervention", "text"), ("samples", "Samples", "count"),
-            ("targets", "Hits", "list"), ("directions", "Directions that change", "text"),
-            ("p_rank_0", "p, none change", "p"), ("p_rank_1", "p, at most 1", "p"),
-            ("p_allowed", "p, as many as the targets can", "p"), ("decision", "Decision", "text"),
+            ("context", "Context", "text"), ("role", "Intervention", "word"), ("samples", "Samples", "count"),
+            ("targets", "Hits", "list"), ("directions", "Directions that change", "word"),
+            ("p_rank_0", "p, 0 change", "p"), ("p_rank_1", "p, ≤ 1 change", "p"),
+            ("p_allowed", "p, ≤ 2 per target", "p"), ("decision", "Decision", "word"),
             ("shrinkage", "Borrowed", "share"), ("reason", "Remark", "text"),
         ],
     ),
@@ -155,10 +155,10 @@ TABLES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "Edges",
         [
             ("source", "Cause", "text"), ("target", "Effect", "text"),
-            ("standardized_weight", "Effect in s.d.", "number"), ("standardized_lower", "from", "number"),
-            ("standardized_upper", "to", "number"), ("weight", "Weight", "number"),
+            ("standardized_weight", "Effect in s.d.", "number"), ("standardized_lower", "s.d. from", "number"),
+            ("standardized_upper", "s.d. to", "number"), ("weight", "Weight (paper's units)", "number"),
             ("std_error", "Std. error", "number"), ("lower", "Lower", "number"), ("upper", "Upper", "number"),
-            ("z", "z", "number"), ("p_value", "p-value", "p"), ("q_value", "q-value", "p"),
+            ("z", "z", "number"), ("p_value", "p", "p"), ("q_value", "q", "p"),
             ("bootstrap_frequency", "In replicates", "share"),
         ],
     ),
@@ -196,7 +196,7 @@ TABLES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
          ("cosine", "Mean cosine", "number"), ("cosine_low", "5 % quantile", "number")],
     ),
     "bootstrap_orders": (
-        "Bootstrap: ancestor relations that came up",
+        "Bootstrap: ancestor relations that came up most often",
         [("ancestors", "Relation", "text"), ("count", "Count", "count"), ("frequency", "Share", "share"),
          ("as_in_fit", "As in the fit", "yes")],
     ),

@@ -18,6 +18,9 @@ from latentdag.samples import Samples
 #: A p-value at or below this speaks against a hypothesis.
 ALPHA = 0.05
 
+#: Contexts times features cubed up to which ranks below those of the hypothesis are tested as well: half a minute each.
+TEST_UP_TO = 1e10
+
 NO_MOMENTS = "not checked: no moments were given (pass moments=…)"
 NOT_ASKED = "not checked: tests were turned off (tests=False)"
 
@@ -29,7 +32,7 @@ class Evidence:
     Attributes
     ----------
     ranks : mapping of rank to the table of :func:`latentdag.inference.rank.rank_test`
-        Of rank 0, 1, and 2 per target.
+        Of rank 0, 1, and 2 per target; only the last where there are very many features.
     allowed : mapping of context to the rank that its targets can change
     membership : MembershipTest or None
     condition, dimensions : of the correlations of all contexts together, in the directions along which data vary
@@ -59,7 +62,7 @@ class Evidence:
         tested = [rank for rank in sorted(self.ranks) if np.isfinite(self.p_value(context, rank))]
         for rank in tested:
             if self.p_value(context, rank) > ALPHA:
-                return str(rank)
+                return str(rank) if 0 in tested else f"at most {rank}"
         return f"more than {tested[-1]}" if tested else ""
 
 
@@ -88,8 +91,13 @@ def gather(fit: Fit, m: Moments | None, tests: bool | MembershipTest | None, dat
     allowed |= {c: 2 for c in m.contexts[1:] if c not in allowed}  # left out of the fit, perhaps because of this test
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
-        ranks = {rank: rank_test(m, rank, data) for rank in sorted({0, 1, *allowed.values()})}
         membership, why = (given, "") if given is not None else _membership(fit, m, allowed, data)
+        if m.n_contexts * m.n_features**3 <= TEST_UP_TO:
+            ranks = {rank: rank_test(m, rank, data) for rank in sorted({0, 1, *allowed.values()})}
+        elif membership is not None:
+            ranks = {2: membership.summary}
+        else:
+            ranks = {rank: rank_test(m, rank, data) for rank in sorted(set(allowed.values()))}
     texts = tuple(dict.fromkeys(str(w.message) for w in raised))
     return Evidence(ranks, allowed, membership, condition, dimensions, texts, "", why)
 

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.isotonic import isotonic_regression
 
 HEIGHT, MARGIN, GAP = 30.0, 24.0, 16.0
-BEND = 6.0  # room that a passing edge takes
+BEND = 4.0  # room that a passing edge takes
 SWEEPS = 10
 MOST_BENDS = 2500  # beyond, edges run straight: no drawing of so many is read edge by edge
 
@@ -146,7 +146,9 @@ def _across(graph: _Rows, wide: np.ndarray) -> dict[int, float]:
     """Each layer as near to the middle of its neighbours as its order and widths allow."""
     n = len(wide)
     half = {i: (wide[i] / 2 if i < n else BEND / 2) for row in graph.rows for i in row}
-    offsets = [np.cumsum([0.0, *(half[a] + half[b] + GAP for a, b in pairwise(row))]) for row in graph.rows]
+    # edges that pass side by side may come closer than nodes
+    gap = {i: GAP / 2 if i < n else GAP / 6 for i in half}
+    offsets = [np.cumsum([0.0, *(half[a] + half[b] + gap[a] + gap[b] for a, b in pairwise(row))]) for row in graph.rows]
     x: dict[int, float] = {}
     for row, offset in zip(graph.rows, offsets, strict=True):
         x.update(zip(row, (offset - offset[-1] / 2).tolist(), strict=True))

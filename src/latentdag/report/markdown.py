@@ -45,7 +45,7 @@ def _table(table: dict[str, Any], records: list[dict[str, Any]]) -> list[str]:
     columns = table["columns"]
     lines = [
         "| " + " | ".join(c["label"] for c in columns) + " |",
-        "|" + "|".join(" --- " if c["kind"] in ("text", "list", "yes") else " ---: " for c in columns) + "|",
+        "|" + "|".join(" --- " if c["kind"] in ("text", "word", "list", "yes") else " ---: " for c in columns) + "|",
     ]
     for record in records[:MOST_ROWS]:
         lines.append("| " + " | ".join(escape(show(record.get(c["key"]), c["kind"])) for c in columns) + " |")

@@ -18,6 +18,7 @@ from latentdag.samples import Samples
 Record = dict[str, Any]
 
 LABEL = 14  # characters of a name that a node shows
+MOST_PER_LATENT = 3  # edges per latent up to which a graph is first shown whole
 
 
 def plain(value: Any) -> Any:
@@ -173,7 +174,7 @@ def graph_drawing(latents: list[Record], edges: list[Record]) -> Record:
     names = [record["latent"] for record in latents]
     position = {name: i for i, name in enumerate(names)}
     short = [shorten(name) for name in names]
-    widths = [max(44.0, round(16 + 7.6 * text_width(text), 1)) for text in short]
+    widths = [max(44.0, round(20 + 8.6 * text_width(text), 1)) for text in short]
     pairs = [(position[edge["source"]], position[edge["target"]]) for edge in edges]
     drawing: Layout = layered(len(names), pairs, widths)
     nodes = [
@@ -184,9 +185,18 @@ def graph_drawing(latents: list[Record], edges: list[Record]) -> Record:
     return {
         "width": round(drawing.width, 1),
         "height": round(drawing.height, 1),
+        "threshold": _first_threshold(edges, len(names)),
         "nodes": nodes,
         "paths": [_curve(points) for points in drawing.paths],
     }
+
+
+def _first_threshold(edges: list[Record], n: int) -> float:
+    """Where the slider starts: at zero, unless there are more edges than an eye can follow."""
+    if len(edges) <= MOST_PER_LATENT * n:
+        return 0.0
+    strength = sorted((abs(edge["standardized_weight"]) for edge in edges), reverse=True)
+    return float(np.floor(100 * strength[2 * n]) / 100)
 
 
 def _curve(points: list[tuple[float, float]]) -> str:

@@ -208,10 +208,12 @@
       shown += keep;
     });
     $("threshold-value").textContent = least.toFixed(2);
-    $("edge-count").textContent = `${shown} of ${edges.length} edges shown`;
+    const why = least > 0 && least === report.graph.threshold && most === "" ? ": the strongest. Move the slider for more" : "";
+    $("edge-count").textContent = `${shown} of ${edges.length} edges shown${why}`;
     if (held && held.edge !== undefined && lines[held.edge].classList.contains("hidden")) held = null;
     rest();
   }
+  if (report.graph.threshold > 0) filterEdges();
   $("threshold").addEventListener("input", filterEdges);
   $("q-filter").addEventListener("change", filterEdges);
   $("highlight").addEventListener("change", rest);
@@ -239,7 +241,7 @@
 
   const natural = { width: report.graph.width, height: report.graph.height };
   let scale = 1;
-  const fitted = () => Math.min((canvas.clientWidth - 4) / natural.width, 1.25);
+  const fitted = () => Math.min((canvas.clientWidth - 4) / natural.width, 0.8 * window.innerHeight / natural.height, 1.25);
   function zoom(to) {
     const middle = { x: (canvas.scrollLeft + canvas.clientWidth / 2) / scale, y: (canvas.scrollTop + canvas.clientHeight / 2) / scale };
     scale = Math.min(Math.max(to, 0.15), 4);
