@@ -10,21 +10,26 @@ data give the same bits from every file format:
 """
 
 import os
-from collections.abc import Hashable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg.blas import dsyrk
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from latentdag.moments import check_finite, is_sparse
+from latentdag.stream.blas import add_gram, add_outer
 
 #: Share of values that are not zero below which sparse products are faster than dense ones (benchmarks/moments.py).
 SPARSE_BELOW = 0.07
 
 #: Rows of one context go to float64 in chunks of this many bytes.
-CHUNK_BYTES = 128 * 2**20
+CHUNK_BYTES = 64 * 2**20
+
+#: Share of a block's rows in one context above which BLAS's own threads do better than one thread per context.
+LARGEST_SHARE = 0.6
 
 #: Columns of a panel in sparse products: its sums stay in the fastest cache.
 PANEL = 256
@@ -40,15 +45,20 @@ class Accumulator:
     feature_names : p names
     sparse_products : bool
         Which of the two ways to add.
+    threads : int
+        Contexts worked on at the same time.
     """
 
-    def __init__(self, contexts: Sequence[Hashable], feature_names: Sequence[str], sparse_products: bool):
+    def __init__(
+        self, contexts: Sequence[Hashable], feature_names: Sequence[str], sparse_products: bool, threads: int = 1
+    ):
         self.contexts, self.feature_names, self.sparse_products = contexts, feature_names, sparse_products
         size, p = len(contexts), len(feature_names)
         self.counts = np.zeros(size, dtype=np.int64)
         self.pilots = np.zeros((size, p))
         self.totals = np.zeros((size, p))  # of deviations from the pilots
         self.scatters = np.zeros((size, p, p))  # about the pilots; lower triangles
+        self.threads, self._local, self._blas = threads, threading.local(), ThreadpoolController()
         self.chunk = max(1, CHUNK_BYTES // (8 * p))
 
     def add(self, block: Any, codes: np.ndarray, rows: np.ndarray, covariates: np.ndarray | None = None) -> None:
@@ -69,17 +79,35 @@ class Accumulator:
 
     def _add_dense(self, block: Any, codes: np.ndarray, rows: np.ndarray, covariates: np.ndarray | None) -> None:
         p = block.shape[1]
-        longest = int(min(self.chunk, np.bincount(codes).max(initial=0)))
-        buffer = np.empty((longest, len(self.feature_names)))
-        for k, group in by_context(codes):
+
+        def one(job: tuple[int, np.ndarray]) -> None:
+            k, group = job
             for start in range(0, len(group), self.chunk):
                 chosen = group[start : start + self.chunk]
-                part = buffer[: len(chosen)]
+                part = self._buffer(len(chosen))
                 taken = block[chosen]
                 part[:, :p] = taken.toarray() if is_sparse(taken) else taken
                 if covariates is not None:
                     part[:, p:] = covariates[chosen]
                 self._add_chunk(k, part, rows[chosen])
+
+        self._share(one, list(by_context(codes)))
+
+    def _share(self, one: Callable[[tuple[int, np.ndarray]], None], jobs: list[tuple[int, np.ndarray]]) -> None:
+        """Contexts share nothing, so threads take one each; BLAS's own threads wait for each other at every step."""
+        jobs.sort(key=lambda job: -len(job[1]))
+        if self.threads == 1 or len(jobs[0][1]) > LARGEST_SHARE * sum(len(group) for _, group in jobs):
+            for job in jobs:
+                one(job)
+            return
+        with self._blas.limit(limits=1, user_api="blas"), ThreadPoolExecutor(self.threads) as pool:
+            list(pool.map(one, jobs))
+
+    def _buffer(self, n: int) -> np.ndarray:
+        """Room for n rows in float64, the same for every call of a thread."""
+        if not hasattr(self._local, "buffer") or len(self._local.buffer) < n:
+            self._local.buffer = np.empty((n, len(self.feature_names)))
+        return self._local.buffer[:n]
 
     def _add_chunk(self, k: int, part: np.ndarray, rows: np.ndarray) -> None:
         with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported below
@@ -92,8 +120,7 @@ class Accumulator:
             check_finite(part + self.pilots[k], rows, self.contexts[k], self.feature_names)
         self.counts[k] += len(part)
         self.totals[k] += total
-        # The transpose of a C-ordered matrix is what Fortran wants, so nothing is copied.
-        dsyrk(1.0, part.T, beta=1.0, c=self.scatters[k].T, overwrite_c=1)
+        add_gram(part, self.scatters[k])
 
     def _add_sparse(self, block: Any, codes: np.ndarray, rows: np.ndarray, covariates: np.ndarray | None) -> None:
         block = sparse.csr_matrix(block, dtype=float)
@@ -110,9 +137,7 @@ class Accumulator:
             self.totals[k] += total
             add_sparse_scatter(part, self.scatters[k])
 
-        # Sparse products let other threads run, and contexts share nothing.
-        with ThreadPoolExecutor(_cores()) as pool:
-            list(pool.map(one, by_context(codes)))
+        self._share(one, list(by_context(codes)))
 
     def centred(self) -> tuple[np.ndarray, np.ndarray]:
         """Means (K, p) and scatters about them (K, p, p), in place: the accumulator is used up, nothing is copied."""
@@ -121,8 +146,7 @@ class Accumulator:
             n = max(int(self.counts[k]), 1)
             shift = self.totals[k] / n
             means[k] = self.pilots[k] + shift
-            with np.errstate(invalid="ignore", over="ignore"):  # reported below
-                S -= n * np.outer(shift, shift)
+            add_outer(-float(n), shift, S)
             mirror_lower(S)
             self._check_size(k, np.diagonal(S))
         return means, self.scatters
@@ -145,8 +169,11 @@ class Accumulator:
 
 def mirror_lower(S: np.ndarray) -> None:
     """Make a matrix (p, p) symmetric in place, from its lower triangle."""
-    lower = np.tril(S)
-    np.add(lower, np.tril(lower, -1).T, out=S)
+    for start in range(0, len(S), PANEL):  # in panels, or the columns would be fetched from far
+        stop = start + PANEL
+        corner = np.tril(S[start:stop, start:stop])
+        S[start:stop, start:stop] = corner + np.tril(corner, -1).T
+        S[start:stop, stop:] = S[stop:, start:stop].T
 
 
 def by_context(codes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -173,5 +200,6 @@ def density(block: Any) -> float:
     return float(nonzero / max(block.shape[0] * block.shape[1], 1))
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

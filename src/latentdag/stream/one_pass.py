@@ -13,14 +13,17 @@ from latentdag.adjustment import adjusted
 from latentdag.moments import REQUIRED, Moments, check_control, is_sparse, named_features
 from latentdag.progress import Progress
 from latentdag.stream import memory
-from latentdag.stream.accumulate import SPARSE_BELOW, Accumulator, density
+from latentdag.stream.accumulate import SPARSE_BELOW, Accumulator, cores, density
 from latentdag.stream.checkpoint import ProgressFile
 from latentdag.stream.reader import Reader, ahead, digest, rebatch
 from latentdag.stream.sources import covariates, open_source
 
-#: Values in a block: of all that are there, or of those that are not zero where these are few.
-BLOCK_VALUES = 64 * 2**20
-SPARSE_VALUES = 32 * 2**20
+#: Rows of every context that a block should hold: fewer make products slow.
+ROWS_PER_CONTEXT = 2048
+
+#: Values in a block, at least and at most; and where few are not zero, of those.
+FEW_VALUES, BLOCK_VALUES = 2**24, 2**27
+SPARSE_VALUES = 2**25
 
 #: Rows of a block, at most and at the first look.
 MAX_ROWS = 2**18
@@ -152,8 +155,7 @@ def _prepare(reader: Reader, control: Any, adjust: Any, block_rows: int | None) 
     share = density(next(reader.blocks(min(LOOK, n))))
     sparse_products = share < SPARSE_BELOW
     if block_rows is None:
-        per_row = max(share * len(names), 1.0) if sparse_products else float(len(names))
-        block_rows = int(np.clip((SPARSE_VALUES if sparse_products else BLOCK_VALUES) / per_row, 1, MAX_ROWS))
+        block_rows = _rows_per_block(len(present), len(names), share if sparse_products else None)
     if block_rows < 1:
         raise ValueError(f"block_rows must be a positive whole number, got {block_rows}")
     position = np.argsort(order)
@@ -161,10 +163,18 @@ def _prepare(reader: Reader, control: Any, adjust: Any, block_rows: int | None) 
     return _Work(contexts, control, position[codes], (*names, *more), C, sparse_products, block_rows)
 
 
+def _rows_per_block(n_contexts: int, p: int, share: float | None) -> int:
+    """Enough rows of every context, as far as memory allows; the same on every machine, or bits would differ."""
+    if share is not None:
+        return int(np.clip(SPARSE_VALUES / max(share * p, 1.0), 1, MAX_ROWS))
+    wanted = np.clip(ROWS_PER_CONTEXT * n_contexts, FEW_VALUES / p, BLOCK_VALUES / p)
+    return int(np.clip(wanted, 1, MAX_ROWS))
+
+
 def _run(
     reader: Reader, work: _Work, bar: Progress, checkpoint: str | os.PathLike[str] | None, seconds: float
 ) -> Accumulator:
-    sums = Accumulator(work.contexts, work.columns, work.sparse_products)
+    sums = Accumulator(work.contexts, work.columns, work.sparse_products, cores())
     file = ProgressFile(checkpoint, work.identity(reader), seconds) if checkpoint is not None else None
     done = file.restore(sums) if file else 0
     bar.advance(done)
@@ -193,6 +203,6 @@ def _blocks(reader: Reader, work: _Work, start: int) -> Iterator[Any]:
     """Blocks in the form that the products want; sparse values in a dense file go through memory a little at a time."""
     if not work.sparse_products or reader.sparse:
         return reader.blocks(work.block_rows, start)
-    step = max(1, min(work.block_rows, BLOCK_VALUES // (4 * len(reader.feature_names))))
+    step = max(1, min(work.block_rows, FEW_VALUES // len(reader.feature_names)))
     compact = (block if is_sparse(block) else sparse.csr_matrix(block) for block in reader.blocks(step, start))
     return rebatch(compact, work.block_rows)

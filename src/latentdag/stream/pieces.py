@@ -8,7 +8,7 @@ import numpy as np
 from latentdag import labels as lb
 from latentdag.adjustment import RANK_TOLERANCE, solved
 from latentdag.moments import is_sparse
-from latentdag.stream.one_pass import BLOCK_VALUES
+from latentdag.stream.one_pass import FEW_VALUES
 from latentdag.stream.reader import Reader
 from latentdag.stream.sources import covariates, open_source
 
@@ -39,7 +39,7 @@ class Pieces:
             reader.close()
 
     def _blocks(self, reader: Reader) -> Iterator[tuple[slice, Any]]:
-        row, step = 0, self.block_rows or max(1, BLOCK_VALUES // (4 * len(reader.feature_names)))
+        row, step = 0, self.block_rows or max(1, FEW_VALUES // len(reader.feature_names))
         for block in reader.blocks(step):
             yield slice(row, row + block.shape[0]), block
             row += block.shape[0]
