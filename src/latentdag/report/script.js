@@ -76,7 +76,8 @@
     list(`Causes, effect in s.d. (${level} % interval)`, touching(i, 1).map((e) => edgeLine(e, "source")));
     list(`Acts on (${level} % interval)`, touching(i, 0).map((e) => edgeLine(e, "target")));
     list("Strongest features (correlation)", features(z, 6));
-    details.append(make("p", `${many(z.ancestors, "ancestor")}, ${many(z.descendants, "descendant")}; causes explain ${number(100 * z.explained, 2)}\u00a0% of its variance.`, "held"));
+    const explained = z.causes.length ? `; causes explain ${number(100 * z.explained, 2)}\u00a0% of its variance` : "";
+    details.append(make("p", `${many(z.ancestors, "ancestor")}, ${many(z.descendants, "descendant")}${explained}.`, "held"));
   }
 
   function describeEdge(e) {
