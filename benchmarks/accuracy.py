@@ -5,8 +5,8 @@ correlation between true and estimated latents, and RMS error of H (rows scaled 
 row) over the Cramér–Rao bound. PCA, factor analysis and FastICA see all samples of all contexts, and their components
 are matched to the true latents by correlation, which is generous.
 
-Of the likelihood's wrong orders it says how many are the search's fault: those in which the true order, all edges allowed
-and refitted from the truth, has the higher likelihood. A second table compares the fit with one started at the truth.
+Of the likelihood's wrong orders it says how many are the search's fault: those in which the true order, all edges
+allowed and refitted from the truth, has the higher likelihood. A second table compares with fits started at the truth.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/accuracy.py [--models 200] [--seed 1] [--quick]
 """

@@ -117,27 +117,30 @@ def coverage(convention, kind, noise, search, models, replicates, seed, level=0.
     )
 
 
+def run(models=100, seed=4, replicates=100):
+    """Print both tables."""
+    warnings.simplefilter("ignore")
+    print(f"Doubles from singles: d = 5, p = 10, n = {N}, {models} models a row, 10 pairs each, seed {seed}")
+    print("                   wins of the model over           gain (nats per sample)                         wins,")
+    print("convention shift additive control  pairs    additive    least   control  to saturated   most    mean alone")
+    for convention in ("figures", "text"):
+        for size in (0.0, 1.0, 3.0):
+            doubles(convention, size, models, seed)
+    print(f"\nCoverage of 95 % percentile intervals for weights: d = 3, p = 6, n = {N}, {replicates} replicates")
+    print("convention kind      noise     graph      coverage       edges  found  failed replicates")
+    for convention in ("figures", "text"):
+        for kind, noise in (("parametric", "gaussian"), ("samples", "laplace"), ("parametric", "laplace")):
+            coverage(convention, kind, noise, False, max(models * 2 // 5, 2), replicates, seed)
+        coverage(convention, "parametric", "gaussian", True, max(models // 6, 2), replicates, seed)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--seed", type=int, default=4)
     parser.add_argument("--quick", action="store_true", help="few models and replicates")
     options = parser.parse_args()
-    models = 5 if options.quick else options.models
-    warnings.simplefilter("ignore")
-    print(f"Doubles from singles: d = 5, p = 10, n = {N}, {models} models a row, 10 pairs each, seed {options.seed}")
-    print("                   wins of the model over           gain (nats per sample)                         wins,")
-    print("convention shift additive control  pairs    additive    least   control  to saturated   most    mean alone")
-    for convention in ("figures", "text"):
-        for size in (0.0, 1.0, 3.0):
-            doubles(convention, size, models, options.seed)
-    replicates = 20 if options.quick else 100
-    print(f"\nCoverage of 95 % percentile intervals for weights: d = 3, p = 6, n = {N}, {replicates} replicates")
-    print("convention kind      noise     graph      coverage       edges  found  failed replicates")
-    for convention in ("figures", "text"):
-        for kind, noise in (("parametric", "gaussian"), ("samples", "laplace"), ("parametric", "laplace")):
-            coverage(convention, kind, noise, False, max(models * 2 // 5, 2), replicates, options.seed)
-        coverage(convention, "parametric", "gaussian", True, max(models // 6, 2), replicates, options.seed)
+    run(5 if options.quick else options.models, options.seed, 20 if options.quick else 100)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ def test_simulate_then_fit_recovers_the_truth(tmp_path):
         assert fitted.exit_code == 0, fitted.output
         assert "order correct" in fitted.output
         results[name] = ld.Fit.load(out / "fit.npz")
-        assert pd.read_csv(out / "edges.csv").columns.tolist()[:3] == ["source", "target", "weight"]
+        assert pd.read_csv(out / "tables/edges.csv").columns.tolist()[:3] == ["source", "target", "weight"]
         for kind in ("svg", "png"):
-            assert (out / f"latent-graph.{kind}").stat().st_size > 1000
+            assert (out / f"figures/latent-graph.{kind}").stat().st_size > 1000
     truth = ld.LatentModel.load(tmp_path / "s/truth.npz")
     assert results["csv"].order == results["npz"].order
     assert ld.metrics.compare(truth, results["csv"])["order correct"] == 1
@@ -44,9 +44,9 @@ def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "nowhere.csv"], "no such file: nowhere.csv"),
+        (["fit", "nowhere.csv"], "no such file or folder: nowhere.csv"),
         (["fit", "nowhere.npz"], "no such file: nowhere.npz"),
-        (["fit", "data.xlsx"], "unknown kind of file '.xlsx'"),
+        (["fit", "XLSX"], "unknown kind of file '.xlsx'"),
         (["fit", "TABLE"], "name the control context with --control; the labels present are 'A' (3), 'WT' (2)"),
         (["fit", "TABLE", "--control", "wt"], "control 'wt' is not among the contexts"),
         (["fit", "TABLE", "--control", "WT", "--context-column", "group"], "has no column 'group'; its columns are 'context', 'f'"),
@@ -57,15 +57,23 @@ def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
         (["simulate", "--noise", "cauchy", "--out", "OUT"], "noise must be one of"),
     ],
 )  # fmt: skip
-def test_user_errors_are_one_line_and_exit_code_2(tmp_path, arguments, message):
+def test_user_errors_are_one_line_and_exit_code_2(tmp_path, arguments, message, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text("context,f,g\nWT,1,2\nWT,3,5\nA,1,1\nA,2,7\nA,4,4\n")
     (tmp_path / "e.csv").write_text("")
-    names = {"TABLE": str(tmp_path / "t.csv"), "EMPTY": str(tmp_path / "e.csv"), "OUT": str(tmp_path / "o")}
+    (tmp_path / "d.xlsx").write_text("?")
+    names = {
+        "XLSX": str(tmp_path / "d.xlsx"),
+        "TABLE": str(tmp_path / "t.csv"),
+        "EMPTY": str(tmp_path / "e.csv"),
+        "OUT": str(tmp_path / "o"),
+    }
     done = run(app, [names.get(a, a) for a in arguments])
     assert done.exit_code == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.output + done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["d.xlsx", "e.csv", "t.csv"]
 
 
 def test_labels_that_look_like_numbers_or_gaps_stay_text(tmp_path):

@@ -31,16 +31,31 @@ _HOME = {
     "find_targets": "inference.targets",
     "off_targets": "inference.targets",
     "bootstrap": "inference.bootstrap",
+    "block_moments": "inference.resampling",
     "Bootstrap": "inference.stability",
     "score": "inference.score",
     "LatentDAG": "estimator",
 }
-_MODULES = ("counterexamples", "errors", "inference", "methods", "metrics", "pl", "posets", "simulate", "tl")
+_MODULES = (
+    "counterexamples", "errors", "inference", "methods", "metrics", "pl", "posets", "report", "simulate", "stream", "tl",
+)  # fmt: skip
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
-    from latentdag import counterexamples, errors, inference, methods, metrics, pl, posets, simulate, tl
+    from latentdag import (
+        counterexamples,
+        errors,
+        inference,
+        methods,
+        metrics,
+        pl,
+        posets,
+        report,
+        simulate,
+        stream,
+        tl,
+    )
     from latentdag.equivalence import equivalent_models, reduced_model
     from latentdag.estimator import LatentDAG
     from latentdag.fitting import fit
@@ -52,6 +67,7 @@ if TYPE_CHECKING:
     from latentdag.inference.grouping import target_groups
     from latentdag.inference.membership import membership_test
     from latentdag.inference.rank import rank_test
+    from latentdag.inference.resampling import block_moments
     from latentdag.inference.score import score
     from latentdag.inference.stability import Bootstrap
     from latentdag.inference.targets import find_targets, off_targets

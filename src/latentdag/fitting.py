@@ -47,8 +47,7 @@ def fit(m: Moments, method: str = "likelihood", **options: Any) -> Fit:
     >>> set(found.graph.edges) == set(truth.graph.edges)
     True
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}")
+    check_method(method)
     check_design(m)
     run = METHODS[method]
     try:
@@ -64,6 +63,11 @@ def fit(m: Moments, method: str = "likelihood", **options: Any) -> Fit:
         if "keyword argument" in str(error) and f"{run.__name__}()" in str(error):
             raise TypeError(f"method {method!r} has no such option: {error}") from None
         raise
+
+
+def check_method(method: str) -> None:
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}")
 
 
 def check_design(m: Moments) -> None:

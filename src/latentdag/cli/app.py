@@ -1,8 +1,11 @@
 """The commands. Everything heavy is imported inside them, so that ``--help`` is instant.
 
-Exit codes: 0 done; 1 a defect of latentdag; 2 something the user can fix, said in one line on stderr.
+Exit codes: 0 done; 1 a defect of latentdag; 2 something the user can fix, said in one line on stderr; 3 (``test`` only)
+done, and the data speak against the model. Results go to stdout, progress and the names of files to stderr.
 """
 
+import json
+import shutil
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -19,10 +22,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+#: Exit code of ``latentdag test`` where the data speak against the model.
+AGAINST = 3
+
 OutFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")]
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
 Latents = Annotated[int, typer.Option(min=1, help="Number of latents (one context each).")]
 Features = Annotated[int, typer.Option(min=1, help="Number of observed features.")]
+Data = Annotated[
+    Path,
+    typer.Argument(help="csv, tsv, parquet, h5ad, zarr or a folder with matrix.mtx; or moments as .npz."),
+]
+Control = Annotated[str, typer.Option(help="Label of the control; not needed for .npz.")]
+ContextColumn = Annotated[str, typer.Option(help="Column (of .obs) with each row's context.")]
+Layer = Annotated[str | None, typer.Option(help="Layer of an AnnData store instead of X.")]
+Adjust = Annotated[str, typer.Option(help="Columns to regress out within contexts, separated by commas.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr; by default in a terminal.")]
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -32,8 +48,8 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
     def guarded(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except (ValueError, OSError, ImportError) as error:
-            typer.echo(f"latentdag: {' '.join(str(error).split())}", err=True)
+        except (ValueError, OSError, ImportError, MemoryError) as error:
+            typer.echo(f"latentdag: {' '.join(str(error).split()) or type(error).__name__}", err=True)
             raise typer.Exit(2) from None
 
     return guarded
@@ -88,26 +104,102 @@ def simulate(
 
 @app.command()
 @user_errors
+def moments(
+    data: Data,
+    control: Control = "",
+    context_column: ContextColumn = "context",
+    layer: Layer = None,
+    adjust: Adjust = "",
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the moments.")] = Path("moments.npz"),
+    progress: Progress = None,
+    as_json: Json = False,
+) -> None:
+    """Count, mean and covariance of every context, in one pass over data of any size; goes on after a kill."""
+    from latentdag.cli.files import read_moments
+    from latentdag.cli.run import progress_folder
+
+    if out.suffix != ".npz":
+        raise ValueError(f"{out}: moments are written as .npz")
+    source: dict[str, Any] = {
+        "context_column": context_column, "control": control, "layer": layer, "adjust": adjust,
+    }  # fmt: skip
+    kept = progress_folder(out, data, source)  # sums so far; a later run with the same data goes on from here
+    found = read_moments(data, **source, checkpoint=kept / "moments", progress=progress)
+    found.save(out)
+    shutil.rmtree(kept.parent, ignore_errors=True)
+    counts = {str(c): int(n) for c, n in zip(found.contexts, found.counts, strict=True)}
+    said = {"control": str(found.control), "features": found.n_features, "counts": counts}
+    typer.echo(json.dumps(said) if as_json else repr(found))
+    typer.echo(f"wrote {out}", err=True)
+
+
+@app.command()
+@user_errors
 def fit(
-    data: Annotated[Path, typer.Argument(help="csv or tsv with a context column, or moments as .npz.")],
-    control: Annotated[str, typer.Option(help="Label of the control; not needed for .npz.")] = "",
-    context_column: Annotated[str, typer.Option(help="Column with each row's context.")] = "context",
+    data: Data,
+    control: Control = "",
+    context_column: ContextColumn = "context",
+    layer: Layer = None,
+    adjust: Adjust = "",
     method: Annotated[str, typer.Option(help="likelihood, closed-form, projection or exact.")] = "likelihood",
+    intervention: Annotated[str, typer.Option(help="perfect, soft or do.")] = "perfect",
+    means: Annotated[bool, typer.Option(help="Use shifts of the means.")] = True,
+    penalty: Annotated[str, typer.Option(help="Price of an edge: bic, aic or nats.")] = "bic",
+    unintervened: Annotated[str, typer.Option(help="Other latents: downstream or upstream.")] = "downstream",
     gamma: Annotated[float, typer.Option(min=0, max=1, help="Rank-one threshold of 'projection'.")] = 0.99,
+    bootstrap: Annotated[int, typer.Option(min=0, help="Bootstrap replicates.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    seed: Seed = 0,
     truth: Annotated[Path | None, typer.Option(help="A model to compare with, as .npz.")] = None,
     out: OutFolder = Path("fitted"),
+    progress: Progress = None,
+    as_json: Json = False,
 ) -> None:
-    """Recover latents, targets and graph from data; write fit.npz, edges.csv, summary.txt and the graph."""
-    from latentdag.cli.files import read_moments, write_fit
-    from latentdag.fitting import fit as fit_moments
+    """Recover latents, targets and graph from data; write a folder of results with a report."""
+    from latentdag.cli.run import run_fit
 
-    moments = read_moments(data, context_column, control)
-    found = fit_moments(moments, method, **({"gamma": gamma} if method == "projection" else {}))
-    typer.echo(found.summary())
-    if truth is not None:
-        from latentdag.metrics import compare
-        from latentdag.model import LatentModel
+    asked = {"intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened}
+    source = {"context_column": context_column, "control": control, "layer": layer, "adjust": adjust}
+    said = run_fit(data, out, method, {**asked, "gamma": gamma}, source, bootstrap, jobs, seed, truth, progress)
+    typer.echo(json.dumps(said.as_json) if as_json else said.text)
+    typer.echo(f"wrote {out}/: {', '.join(said.files)}", err=True)
 
-        typer.echo("\nagainst the given model\n" + compare(LatentModel.load(truth), found).round(4).to_string())
-    for path in write_fit(out, found):
-        typer.echo(f"wrote {path}", err=True)
+
+@app.command("test")
+@user_errors
+def check(
+    data: Data,
+    control: Control = "",
+    context_column: ContextColumn = "context",
+    layer: Layer = None,
+    adjust: Adjust = "",
+    alpha: Annotated[float, typer.Option(min=0, max=1, help="Level of the tests.")] = 0.05,
+    progress: Progress = None,
+    as_json: Json = False,
+) -> None:
+    """Do these data fit the model? Exit code 3 if they speak against it."""
+    from latentdag.cli.files import read_moments
+    from latentdag.cli.run import test_result
+
+    m = read_moments(data, context_column, control, layer=layer, adjust=adjust, progress=progress)
+    said, in_model = test_result(m, alpha, as_json)
+    typer.echo(said)
+    raise typer.Exit(0 if in_model else AGAINST)
+
+
+@app.command()
+@user_errors
+def report(
+    result: Annotated[Path, typer.Argument(help="Folder written by 'latentdag fit'.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help=".html, .md or .json file.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    level: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Of the intervals.")] = 0.95,
+) -> None:
+    """Write the report of a fit once more: as html, markdown or JSON, with a title, at another level."""
+    from latentdag import report as pages
+    from latentdag.cli.results import read_result
+
+    found, m, bootstrap, parameters = read_result(result)
+    path = out or result / "report.html"
+    pages.write(found, path, m, bootstrap=bootstrap, seed=parameters.get("seed"), title=title, level=level)
+    typer.echo(f"wrote {path}", err=True)

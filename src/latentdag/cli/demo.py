@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from latentdag import metrics
-from latentdag.cli.files import write_figure, write_fit, write_screen
+from latentdag.cli.files import write_figure, write_screen
+from latentdag.cli.results import write_result
 from latentdag.fitting import fit
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
+from latentdag.report.about import moments_hash
 from latentdag.result import Fit
 from latentdag.simulate import random_model
 
@@ -33,9 +35,13 @@ def run_demo(folder: Path, seed: int, samples: int) -> None:
     )
     console.print(_latent_table(truth, found))
     console.print(_score_table(truth, found))
-    paths += write_fit(folder, found)
     paths.append(_write_figure(folder / "graphs.png", truth, found))
-    console.print(f"\nOpen [bold]{paths[-1]}[/bold] to see the true and the estimated latent graph.")
+    with progress.status("writing the report …"):
+        write_result(folder / "result", found, m, {"method": found.method, "seed": seed, "moments": moments_hash(m)})
+    console.print(
+        f"\nOpen [bold]{folder / 'result' / 'report.html'}[/bold] in a browser: what was checked, the graph, numbers."
+        f"\nOpen [bold]{paths[-1]}[/bold] for the true and the estimated latent graph side by side."
+    )
     progress.print(f"Everything written to {folder}/: {', '.join(path.name for path in paths)}")
 
 

@@ -1,4 +1,4 @@
-"""Files that the commands read and write."""
+"""Data that the commands read, and single files that they write."""
 
 from pathlib import Path
 from typing import Any
@@ -7,41 +7,54 @@ import pandas as pd
 
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
-from latentdag.result import Fit
 from latentdag.simulate import sample
 from latentdag.storage import write_atomically
 
 
-def read_moments(path: Path, context_column: str, control: str) -> Moments:
-    """Moments from a ``.npz`` of moments, or from a table with one row per sample.
+def read_moments(
+    path: Path,
+    context_column: str,
+    control: str,
+    *,
+    layer: str | None = None,
+    adjust: str = "",
+    checkpoint: Path | None = None,
+    progress: bool | None = None,
+) -> Moments:
+    """Moments from a ``.npz`` of moments, or from one row per sample in any format that can be streamed.
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         Naming the file and what is wrong with it.
     """
     if path.suffix == ".npz":
         return Moments.load(path)
-    if path.suffix not in (".csv", ".tsv", ".txt", ".gz"):
-        raise ValueError(f"{path}: unknown kind of file {path.suffix!r}; give .csv, .tsv or moments as .npz")
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    separator = "," if ".csv" in path.suffixes else "\t"
+    from latentdag import stream
+
+    names = [name.strip() for name in adjust.split(",") if name.strip()]
+    return stream.moments(
+        path,
+        context_column,
+        control if control else _missing_control(path, context_column, layer),
+        layer=layer,
+        adjust=names or None,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+
+
+def _missing_control(path: Path, context_column: str, layer: str | None) -> str:
+    """Never guess it: say which labels there are."""
+    from latentdag.stream.sources import open_source
+
+    reader = open_source(path, context_column, layer=layer)
     try:
-        # labels stay text: a context called "007" or "NA" is not a number or a gap
-        table = pd.read_csv(path, sep=separator, dtype={context_column: str}, keep_default_na=False, na_values=[""])
-    except (ValueError, OSError, pd.errors.ParserError) as error:
-        raise ValueError(f"{path} cannot be read as a table: {error}") from None
-    if context_column not in table.columns:
-        raise ValueError(
-            f"{path} has no column {context_column!r}; its columns are {', '.join(map(repr, table.columns[:12]))}"
-            f"{', …' if len(table.columns) > 12 else ''}: name it with --context-column"
-        )
-    labels = table.pop(context_column)
-    if not control:
-        listed = ", ".join(f"{label!r} ({n})" for label, n in labels.value_counts().items())
-        raise ValueError(f"name the control context with --control; the labels present are {listed}")
-    return Moments.from_samples(table, labels, control=control)
+        counts = pd.Series(reader.labels).astype(str).value_counts()
+    finally:
+        reader.close()
+    listed = ", ".join(f"{label!r} ({n})" for label, n in counts.items())
+    raise ValueError(f"name the control context with --control; the labels present are {listed}")
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -49,10 +62,17 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
-def write_figure(path: Path, figure: Any) -> None:
-    """Save a matplotlib figure in the format of the path's suffix, without wide margins."""
+def write_figure(path: Path, figure: Any) -> Path:
+    """Save a matplotlib figure in the format of the path's suffix, without wide margins, the same bytes every time."""
     kind = path.suffix[1:]
-    write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=150, bbox_inches="tight"))
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "latentdag"}):
+        metadata = {"Date": None} if kind == "svg" else None
+        write_atomically(
+            path, lambda file: figure.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
+        )
+    return path
 
 
 def write_screen(folder: Path, truth: LatentModel, n: int, seed: int, noise: str) -> list[Path]:
@@ -64,24 +84,4 @@ def write_screen(folder: Path, truth: LatentModel, n: int, seed: int, noise: str
     write_text(paths[0], table.to_csv(index=False))
     Moments.from_samples(X, contexts, control=truth.control, feature_names=truth.feature_names).save(paths[1])
     truth.save(paths[2])
-    return paths
-
-
-def write_fit(folder: Path, found: Fit) -> list[Path]:
-    """The fit itself, its edges, its summary, and the latent graph where matplotlib is there."""
-    paths = [folder / "fit.npz", folder / "edges.csv", folder / "summary.txt"]
-    found.save(paths[0])
-    write_text(paths[1], found.edges().to_csv(index=False))
-    write_text(paths[2], found.summary() + "\n")
-    try:
-        import matplotlib
-    except ImportError:
-        return paths
-    matplotlib.use("Agg")
-    from latentdag.pl import latent_graph
-
-    figure: Any = latent_graph(found, title="Estimated latent graph").figure
-    for kind in ("svg", "png"):
-        paths.append(folder / f"latent-graph.{kind}")
-        write_figure(paths[-1], figure)
     return paths

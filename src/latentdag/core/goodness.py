@@ -58,7 +58,7 @@ def goodness(design: Design, value: float, parents: Sequence[IntArray], order: S
     saturated = len(design.n) * (r * (r + 1) // 2 + own_mean * r)
     at_known_H = _regressions(design, mechanisms)
     hidden = _hidden(design, mechanisms, order)
-    excess = _known_mean(design, mechanisms) / (saturated - at_known_H)
+    excess = _known_mean(design, mechanisms) / max(saturated - at_known_H, 1)
     dof = saturated - at_known_H - (design.d * (r - 1) - hidden)
     return Goodness(float(fitted - free) / max(excess, 1.0), dof, 0.5 * float(fitted - free))
 

@@ -113,7 +113,8 @@ def _newton_step(design: Design, H: Array, now: Evaluation, information: Informa
         # directions that carry nothing of the latents, of unit variance and uncorrelated with them
         N = complement((M @ design.S_bar).T)
         rest = np.linalg.inv(np.linalg.cholesky(N.T @ design.S_bar @ N)) @ N.T
-        step = step + np.linalg.solve(information.outside(), now.gradient @ rest.T) @ rest
+        # few samples can leave directions without information: no step along those
+        step = step + np.linalg.pinv(information.outside(), rcond=1e-9, hermitian=True) @ now.gradient @ rest.T @ rest
     return np.asarray(step)
 
 

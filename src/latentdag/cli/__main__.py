@@ -1,0 +1,5 @@
+"""``python -m latentdag.cli``."""
+
+from latentdag.cli import main
+
+main()

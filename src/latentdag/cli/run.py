@@ -1,0 +1,181 @@
+"""What ``latentdag fit`` and ``latentdag test`` do, between reading and writing."""
+
+import hashlib
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.cli.files import read_moments
+from latentdag.cli.results import check_place, write_result
+from latentdag.fitting import check_method, fit
+from latentdag.inference.bootstrap import bootstrap as resample
+from latentdag.inference.membership import membership_test
+from latentdag.model import LatentModel
+from latentdag.moments import Moments
+from latentdag.report.about import moments_hash, versions
+from latentdag.result import Fit
+
+#: Which options each method takes.
+TAKES = {
+    "likelihood": ("intervention", "means", "penalty", "unintervened"),
+    "closed-form": ("intervention", "means", "unintervened"),
+    "projection": ("gamma",),
+}
+
+#: Seconds of work after which an error leaves the progress made so far for the next try.
+WORTH_KEEPING = 30.0
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a fit tells the terminal, for people and for programs, and which files it wrote."""
+
+    text: str
+    as_json: dict[str, Any]
+    files: list[str]
+
+
+def run_fit(
+    data: Path,
+    out: Path,
+    method: str,
+    options: dict[str, Any],
+    source: dict[str, Any],
+    replicates: int,
+    jobs: int,
+    seed: int,
+    truth: Path | None,
+    progress: bool | None,
+) -> Said:
+    """Read, fit, resample, compare, write."""
+    began = time.monotonic()
+    known = None if truth is None else LatentModel.load(truth)
+    check_place(out)
+    check_method(method)
+    kept = progress_folder(out, data, source)
+    try:
+        said = _fit_and_write(data, out, method, options, source, replicates, jobs, seed, known, progress, kept)
+    except Exception:
+        # only a kill leaves unfinished work behind, or an error after long work that a second try can build on
+        if time.monotonic() - began < WORTH_KEEPING:
+            shutil.rmtree(kept.parent, ignore_errors=True)
+        raise
+    shutil.rmtree(kept.parent, ignore_errors=True)
+    return said
+
+
+def _fit_and_write(
+    data: Path,
+    out: Path,
+    method: str,
+    options: dict[str, Any],
+    source: dict[str, Any],
+    replicates: int,
+    jobs: int,
+    seed: int,
+    known: LatentModel | None,
+    progress: bool | None,
+    kept: Path,
+) -> Said:
+    began = datetime.now(UTC)
+    m = read_moments(data, **source, checkpoint=kept / "moments", progress=progress)
+    chosen = {name: options[name] for name in TAKES.get(method, ())}
+    if "penalty" in chosen:
+        chosen["penalty"] = _penalty(chosen["penalty"])
+    extra = {"n_jobs": jobs, "progress": progress} if method == "likelihood" else {}
+    found = fit(m, method, **chosen, **extra)
+    stability = None
+    if replicates:
+        stability = resample(
+            m,
+            replicates,
+            fit=found,
+            rng=seed,
+            n_jobs=jobs,
+            checkpoint=kept / f"bootstrap-{_key([method, chosen, seed])}",
+            progress=progress,
+        )
+    parameters = {
+        "data": str(data),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round((datetime.now(UTC) - began).total_seconds(), 1),
+        "method": method,
+        "options": chosen,
+        "source": source,
+        "bootstrap": replicates,
+        "seed": seed,
+        "versions": versions(),
+        "moments": moments_hash(m),
+    }
+    files = write_result(out, found, m, parameters, stability)
+    text, compared = found.summary(), {}
+    if known is not None:
+        from latentdag.metrics import compare
+
+        scores = compare(known, found)
+        text += "\n\nagainst the given model\n" + scores.round(4).to_string()
+        compared = {"against_truth": {str(k): _plain(v) for k, v in scores.items()}}
+    return Said(text, {**_as_json(found), **compared, "out": str(out)}, files)
+
+
+def progress_folder(out: Path, data: Path, source: dict[str, Any]) -> Path:
+    """Where unfinished work is kept, beside the result: a rerun of the same work goes on, other work begins anew."""
+    changed = data.stat().st_mtime_ns if data.exists() else 0
+    return out.with_name(f".{out.name}.progress") / _key([str(data.resolve()), changed, source])
+
+
+def _key(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode("utf-8", "backslashreplace")).hexdigest()[:12]
+
+
+def _penalty(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _as_json(found: Fit) -> dict[str, Any]:
+    return {
+        "method": found.method,
+        "order": list(found.order),
+        "targets": {str(c): list(v.targets) for c, v in found.model.interventions.items()},
+        "edges": records(found.edges()),
+        "loglik": _plain(found.loglik),
+        "bic": _plain(found.bic),
+        "converged": bool(found.converged),
+    }
+
+
+def test_result(m: Moments, alpha: float, as_json: bool) -> tuple[str, bool]:
+    """The membership test as text or JSON, and whether the data fit the model."""
+    found = membership_test(m, alpha=alpha)
+    if not as_json:
+        return str(found), found.in_model
+    said = {
+        "in_model": bool(found.in_model),
+        "verdict": found.verdict,
+        "contexts": records(found.summary.reset_index()),
+        "drop": [str(c) for c in found.drop],
+    }
+    return json.dumps(said), found.in_model
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of a table as plain types; ``null`` for what is not a number."""
+    return [{str(k): _plain(v) for k, v in row.items()} for row in table.to_dict("records")]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | type(None)) else str(value)
