@@ -31,17 +31,19 @@ def read_moments(
     if path.suffix == ".npz":
         return Moments.load(path)
     from latentdag import stream
+    from latentdag.stream.damage import reading
 
     names = [name.strip() for name in adjust.split(",") if name.strip()]
-    return stream.moments(
-        path,
-        context_column,
-        control if control else _missing_control(path, context_column, layer),
-        layer=layer,
-        adjust=names or None,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
+    with reading(path):
+        return stream.moments(
+            path,
+            context_column,
+            control if control else _missing_control(path, context_column, layer),
+            layer=layer,
+            adjust=names or None,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
 
 
 def _missing_control(path: Path, context_column: str, layer: str | None) -> str:
