@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import latentdag as ld
-from formats import cells
 from latentdag import stream
 from latentdag.adjustment import ConfoundedCovariateWarning, adjusted, coefficients, design
 
+from formats import cells
 from strategies import seeds
 
 

@@ -8,9 +8,10 @@ import pytest
 from scipy import sparse
 
 import latentdag as ld
-from formats import cells
 from latentdag.stream import one_pass
 from latentdag.stream.cells import EmptyCategoryWarning
+
+from formats import cells
 
 
 def same(a, b, rtol=1e-11):
@@ -46,6 +47,8 @@ def test_lazy(key, tmp_path):
     adata = lazy(data, tmp_path / "x.h5ad", key)
     same(ld.Moments.from_anndata(adata, "context", "WT"), expected_of(data))
     assert hasattr(adata.X, "dask")
+    again = ld.Moments.from_anndata(adata, "context", "WT", progress=False, checkpoint=tmp_path / "c.npz")
+    same(again, expected_of(data))
 
 
 def test_backed_is_read_block_by_block(tmp_path, monkeypatch):

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import latentdag as ld
-from formats import cells
 from latentdag import stream
 from latentdag.stream import cluster
 
+from formats import cells
 from strategies import seeds
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,14 +16,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import latentdag as ld
-from formats import FORMATS, cells, written
 from latentdag import stream
 from latentdag.inference.resampling import block_moments
 from latentdag.samples import context_blocks
-from latentdag.stream import accumulate, memory
+from latentdag.stream import accumulate, blas, memory
 from latentdag.stream.checkpoint import ProgressFile
 from latentdag.stream.reader import ahead, rebatch
 
+from formats import FORMATS, cells, written
 from strategies import seeds
 
 pytestmark = [
@@ -89,6 +90,36 @@ def test_rows_sorted_by_context_and_tiny_chunks(monkeypatch):
     order = np.argsort(data.labels)
     expected = ld.Moments.from_samples(data.X, data.labels, control="WT")
     same(stream.moments(data.X[order], data.labels[order], "WT", block_rows=333), expected)
+
+
+@pytest.mark.parametrize(("threads", "share"), [(1, 0.0), (2, 0.0), (2, 1.0)])
+def test_threads_change_no_bit(threads, share, monkeypatch):
+    monkeypatch.setattr(accumulate, "LARGEST_SHARE", share)
+    data = cells()
+    codes = np.unique(data.labels, return_inverse=True)[1]
+    sums, one = (accumulate.Accumulator("abcd", data.names, False, n) for n in (threads, 1))
+    for total in (sums, one):
+        total.add(data.X, codes, np.arange(len(codes)))
+    np.testing.assert_array_equal(sums.finish()[1], one.finish()[1])
+
+
+@given(seeds, st.integers(1, 20), st.integers(1, 300))
+def test_symmetric_updates_are_products(seed, n, p):
+    rng = np.random.default_rng(seed)
+    X, S = rng.normal(size=(n, p)), rng.normal(size=(p, p))
+    before = S.copy()
+    blas.add_gram(X, S)
+    blas.add_outer(-2.0, X[0], S)
+    np.testing.assert_allclose(np.tril(S), np.tril(before + X.T @ X - 2 * np.outer(X[0], X[0])), atol=1e-10)
+    np.testing.assert_array_equal(np.triu(S, 1), np.triu(before, 1))
+    accumulate.mirror_lower(S)
+    np.testing.assert_array_equal(S, S.T)
+
+
+@pytest.mark.parametrize("wrong", [np.ones((3, 2), np.float32), np.ones((3, 4))[:, ::2], np.ones((3, 5))])
+def test_blas_is_not_given_what_it_cannot_read(wrong):
+    with pytest.raises(ValueError, match=r"BLAS needs|cannot add"):
+        blas.add_gram(wrong, np.zeros((2, 2)))
 
 
 @pytest.mark.parametrize("kind", ["ndarray", "pandas", "parquet", "csv", "h5ad", "mtx"])
@@ -326,6 +357,37 @@ def test_files_of_garbage_are_refused_in_one_line(name, tmp_path):
     with pytest.raises(ValueError, match=name) as raised:
         stream.moments(path, "context", "WT")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv.gz", "parquet", "npy", "mtx", "zarr-layer"])
+def test_damaged_files_are_named_in_one_line(kind, tmp_path):
+    data = cells(n=60, p=4)
+    source, contexts, options = written(data, kind, tmp_path)
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        path = files[rng.integers(len(files))]
+        whole = path.read_bytes()
+        start, stop = sorted(rng.integers(len(whole) + 1, size=2))
+        path.write_bytes(whole[:start] + whole[stop:])
+        said = complaint(source, contexts, options)
+        path.write_bytes(whole)
+        assert said is None or (str(tmp_path) in said and "\n" not in said)
+
+
+def complaint(source, contexts, options):
+    try:
+        stream.moments(source, contexts, "WT", memory_limit=1e9, **options)
+    except (ValueError, FileNotFoundError) as error:
+        return str(error)
+
+
+def test_a_csr_matrix_with_columns_out_of_range_is_refused(tmp_path):
+    source, contexts, options = written(cells(), "h5ad-layer", tmp_path)
+    with h5py.File(source, "r+") as file:
+        file["layers/compressed/indices"][17] = 10**6
+    with pytest.raises(ValueError, match=r"x\.h5ad .*is damaged.*indices"):
+        stream.moments(source, contexts, "WT", **options)
 
 
 @pytest.mark.parametrize(

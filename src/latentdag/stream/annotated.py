@@ -95,11 +95,7 @@ def _sliceable(X: Any, labels: Any, name: str) -> ArrayReader:
 
 def open_h5ad(path: Path) -> Any:
     """An .h5ad file as a group."""
-    h5py = optional("h5py", "anndata", f"reading {path}")
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read as HDF5: {error}") from None
+    return optional("h5py", "anndata", f"reading {path}").File(path, "r")
 
 
 class StoreReader(Reader):

@@ -43,8 +43,9 @@ def anndata_moments(
     reader = AnnDataReader(adata, labels, layer)
     features = chosen_features(adata, mask_var)
     matrix = getattr(getattr(reader, "matrix", None), "X", None)
-    if not hasattr(matrix, "dask"):
+    if not hasattr(matrix, "dask") or options.get("checkpoint") or options.get("block_rows"):
         return moments(reader, labels, control, features=features, adjust=adjust, **options)
+    options.pop("progress", None)  # Dask has its own
     names = names_of(adjust)
     columns = adjust if names is None else reader.columns(names)
     return dask_moments(

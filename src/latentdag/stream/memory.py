@@ -28,7 +28,7 @@ def require(where: str, n_contexts: int, n_features: int, matrices: int, extra: 
     need = 8 * n_contexts * n_features**2 * matrices
     text = (
         f"{where}: {n_contexts} contexts × {n_features:,}² features × 8 bytes"
-        f"{' × 2 while covariates are regressed out' if matrices > 1 else ''} = {_size(need)} for covariances, "
+        f"{f' × {matrices} copies' if matrices > 1 else ''} = {_size(need)} for covariances, "
         f"{_size(extra)} for blocks of rows"
     )
     free = available()

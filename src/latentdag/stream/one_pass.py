@@ -107,7 +107,10 @@ def moments(
             sums = _run(reader, work, bar, checkpoint, checkpoint_seconds)
     finally:
         reader.close()
-    means, covariances = sums.finish()
+    try:
+        means, covariances = sums.finish()
+    except ValueError as error:
+        raise ValueError(f"{reader.name}: {error}") from None
     made = Moments(work.contexts, work.control, sums.counts, means, covariances, work.columns)
     return made if work.C is None else adjusted(made, work.C.shape[1])
 

@@ -7,6 +7,7 @@ which contexts there are, how many rows each has, and how much memory their cova
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pandas as pd
 from scipy import sparse
 
 from latentdag.moments import is_sparse
+from latentdag.stream.damage import reading
 
 
 class Reader:
@@ -33,6 +35,8 @@ class Reader:
     sparse : bool
         Whether blocks are csr matrices.
     chosen : positions of the wanted features, or None for all
+    on_disk : bool
+        Whether errors while reading are the file's fault.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Reader:
     labels: Any
     sparse: bool = False
     chosen: np.ndarray | None = None
+    on_disk: bool = False
 
     @property
     def feature_names(self) -> list[str]:
@@ -49,9 +54,10 @@ class Reader:
 
     def blocks(self, step: int, start: int = 0) -> Iterator[Any]:
         """Rows from ``start`` on, ``step`` at a time (the last block may be shorter): ndarray or csr (n, p)."""
-        for block in self._blocks(step, start):
-            matrix = sparse.csr_matrix(block) if is_sparse(block) else np.asarray(block)
-            yield matrix if self.chosen is None or self._chosen_already() else matrix[:, self.chosen]
+        with reading(self.name) if self.on_disk else nullcontext():
+            for block in self._blocks(step, start):
+                matrix = sparse.csr_matrix(block) if is_sparse(block) else np.asarray(block)
+                yield matrix if self.chosen is None or self._chosen_already() else matrix[:, self.chosen]
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         raise NotImplementedError

@@ -13,6 +13,7 @@ from latentdag import adjustment
 from latentdag.moments import named_features
 from latentdag.stream.annotated import AnnDataReader, StoreReader, open_h5ad
 from latentdag.stream.arrays import ArrayReader
+from latentdag.stream.damage import reading
 from latentdag.stream.delimited import DelimitedReader, is_delimited
 from latentdag.stream.mtx import MtxReader, matrix_file
 from latentdag.stream.optional import optional
@@ -40,7 +41,9 @@ def open_source(
     if isinstance(source, Reader):
         reader = source
     elif isinstance(source, str | os.PathLike):
-        reader = _on_disk(Path(source), contexts, layer, others)
+        with reading(str(source)):
+            reader = _on_disk(Path(source), contexts, layer, others)
+        reader.on_disk = True
     else:
         reader = _in_memory(source, contexts, layer, others)
     if feature_names is not None:
@@ -89,19 +92,13 @@ def _on_disk(path: Path, contexts: Any, layer: str | None, others: Sequence[str]
 
 
 def _array_file(path: Path, contexts: Any) -> Reader:
-    try:
-        X = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read as an array: {error}") from None
+    X = np.load(path, mmap_mode="r", allow_pickle=False)
     return ArrayReader(X, _one_each(contexts, path), name=str(path))
 
 
 def _zarr(path: Path, contexts: Any, layer: str | None) -> Reader:
     zarr = optional("zarr", "big", f"reading {path}")
-    try:
-        found = zarr.open(str(path), mode="r")
-    except Exception as error:  # zarr has its own family of errors, another one in every version
-        raise ValueError(f"{path} cannot be read as zarr ({type(error).__name__}: {error})") from None
+    found = zarr.open(str(path), mode="r")
     if hasattr(found, "dtype"):
         return ArrayReader(found, _one_each(contexts, path), name=str(path))
     if str(found.attrs.get("encoding-type", "")) == "anndata":
@@ -173,8 +170,8 @@ def covariates(reader: Reader, adjust: Any) -> tuple[np.ndarray | None, tuple[st
     if adjust is None or (isinstance(adjust, list | tuple) and len(adjust) == 0):
         return None, ()
     names = names_of(adjust)
-    columns = reader.columns(names) if names is not None else adjust
     try:
+        columns = reader.columns(names) if names is not None else adjust
         return adjustment.design(columns, reader.n_rows)
     except ValueError as error:
-        raise ValueError(f"{reader.name}: {error}") from None
+        raise ValueError(str(error) if reader.name in str(error) else f"{reader.name}: {error}") from None

@@ -87,10 +87,7 @@ class ParquetReader(Reader):
         self.path, self.name = path, str(path)
         parquet = optional("pyarrow.parquet", "big", f"reading {path}")
         self.paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-        try:
-            self.files = [parquet.ParquetFile(file) for file in self.paths]
-        except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-            raise ValueError(f"{path} cannot be read as parquet: {error}") from None
+        self.files = [parquet.ParquetFile(file) for file in self.paths]
         names = self.files[0].schema_arrow.names
         self._check_alike(names)
         self.n_rows = sum(file.metadata.num_rows for file in self.files)
