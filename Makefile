@@ -2,7 +2,8 @@
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-# A second interpreter to test on, where the machine has one (also found through pyenv).
+# A second interpreter to test on, where the machine has one (also found through pyenv); without the slow statistics, which
+# do not depend on it.
 SECOND := $(shell for p in python3.13 $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.13.*/bin/python3.13 2>/dev/null); do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' 2>/dev/null && echo $$p && break; done)
 
@@ -23,7 +24,7 @@ test: .venv/.ready
 	else echo "No Python 3.13 here: the tests ran on $$($(BIN)/python --version) only."; fi
 
 test-second: .venv-3.13/.ready
-	.venv-3.13/bin/python -m pytest $(PYTEST_ARGS)
+	.venv-3.13/bin/python -m pytest $(PYTEST_ARGS) -m "not slow"
 
 lint: .venv/.ready-lint
 	$(BIN)/ruff check .

@@ -35,6 +35,7 @@ def files_of(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 def test_every_format_gives_the_same_result_folder(screen, tmp_path):
     folders = {}
@@ -148,6 +149,7 @@ def killed_and_rerun(command, tmp_path, seen):
     return killed
 
 
+@pytest.mark.slow
 def test_kill_during_a_bootstrap_loses_nothing(screen, tmp_path):
     path, _, _ = written(screen, "csv", tmp_path)
     command = [sys.executable, "-m", "latentdag.cli", "fit", str(path), "--control", "control", "--bootstrap", "40"]

@@ -10,12 +10,13 @@ import pytest
 from scipy import stats
 
 import latentdag as ld
-from brute_force import information, parameters, std_error
 from latentdag.inference.edges import q_values
 from latentdag.inference.errors import Uncertainty
 from latentdag.interventions import Intervention
 from latentdag.posets import closure_graph
 from latentdag.result import Fit, named_graph
+
+from brute_force import information, parameters, std_error
 
 SCALINGS = ("paper", "unit-variance", "unit-norm")
 

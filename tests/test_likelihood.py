@@ -183,6 +183,7 @@ def test_information_is_the_curvature_at_exact_moments(seed):
     np.testing.assert_allclose(expected @ X.ravel(), observed, atol=2e-3 * np.abs(observed).max())
 
 
+@pytest.mark.slow
 def test_nothing_beats_the_search_over_all_orders():
     """d = 4, all 24 orders fitted to the end from several starts: none has a higher full-order likelihood."""
     from latentdag.core.flags import fit_flag
@@ -199,6 +200,7 @@ def test_nothing_beats_the_search_over_all_orders():
             assert rival is None or rival.value < ours + 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("convention", "n", "least"), [("figures", 1_000, 0.88), ("text", 1_000, 0.85), ("text", 2_500, 0.92)]
 )
@@ -223,6 +225,7 @@ def test_the_outcome_is_told():
     assert details["runner_up"]["gap"] > 0
 
 
+@pytest.mark.slow
 def test_graph_is_found():
     right = 0
     for s in range(30):
@@ -232,6 +235,7 @@ def test_graph_is_found():
     assert right >= 28
 
 
+@pytest.mark.slow
 @given(models(max_latents=5, min_latents=2), seeds)
 @settings(max_examples=15)
 def test_answer_does_not_depend_on_order_or_units(truth, seed):
@@ -368,6 +372,7 @@ def test_save_and_load_a_fit(tmp_path):
     assert nx.utils.graphs_equal(back.graph, found.graph)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "light_tunnel").is_dir(), reason="the light tunnel's data are not here")
 @pytest.mark.parametrize("p", [6, 12])
 def test_light_tunnel(p):

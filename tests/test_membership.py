@@ -80,6 +80,7 @@ def test_what_rank_cannot_see_the_omnibus_test_does():
     assert "no one model fits them all" in found.verdict
 
 
+@pytest.mark.slow
 def test_omnibus_p_values_are_uniform_after_a_search():
     """The full order is tested, so that edges chosen on the same data play no part."""
     p = []

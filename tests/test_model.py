@@ -90,6 +90,7 @@ def test_intervene_says_what_is_wrong():
         _ = model.intervene({"c1": 0.0}, kind="do").structural
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
 def test_samples_follow_the_law_for_every_noise(noise):
     base = ld.simulate.random_model(n_latents=3, n_features=4, convention="text", rng=11)

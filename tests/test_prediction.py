@@ -7,9 +7,10 @@ import pytest
 from scipy import stats
 
 import latentdag as ld
-from brute_force import information, parameters, std_error
 from latentdag.interventions import Intervention
 from test_errors import as_fit, shifted, with_rest
+
+from brute_force import information, parameters, std_error
 
 COUNTS = [500, 537, 574, 611]
 PLAIN = shifted(ld.simulate.random_model(3, 4, 0.9, rng=2), 0)  # latents c3, c2, c1

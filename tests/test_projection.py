@@ -75,6 +75,7 @@ def test_partial_order_does_not_depend_on_the_order_of_contexts_or_features(trut
     np.testing.assert_allclose(np.abs(np.sum((Q_other @ turn.T) * Q, axis=1)), 1, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("convention", "n", "low", "high"),
     [("figures", 2_500, 0.55, 0.62), ("figures", 250_000, 0.97, 0.99), ("text", 2_500, 0.01, 0.05),

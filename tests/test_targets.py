@@ -57,6 +57,7 @@ def test_p_values_are_uniform_where_a_latent_is_left_alone(means):
         assert stats.kstest(p, "uniform").pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_p_values_are_uniform_with_remaining_dimensions():
     for p in null_p_values(range(25), rest=True):
         assert stats.kstest(p, "uniform").pvalue > 1e-3
