@@ -156,11 +156,13 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Recover latents, targets and graph from data; write a folder of results with a report."""
-    from latentdag.cli.run import run_fit
+    from latentdag.cli.run import Job, run_fit
 
-    asked = {"intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened}
+    options = {"intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened}
     source = {"context_column": context_column, "control": control, "layer": layer, "adjust": adjust}
-    said = run_fit(data, out, method, {**asked, "gamma": gamma}, source, bootstrap, jobs, seed, truth, progress)
+    said = run_fit(
+        Job(data, out, method, {**options, "gamma": gamma}, source, bootstrap, jobs, seed, truth, progress)
+    )
     typer.echo(json.dumps(said.as_json) if as_json else said.text)
     typer.echo(f"wrote {out}/: {', '.join(said.files)}", err=True)
 
@@ -203,3 +205,28 @@ def report(
     path = out or result / "report.html"
     pages.write(found, path, m, bootstrap=bootstrap, seed=parameters.get("seed"), title=title, level=level)
     typer.echo(f"wrote {path}", err=True)
+
+
+@app.command()
+@user_errors
+def reproduce(
+    name: Annotated[str, typer.Argument(help="An experiment, or 'all'; a wrong name lists them.")],
+    out: OutFolder = Path("reproduced"),
+    models: Annotated[int | None, typer.Option(min=1, help="Random models per setting.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small grid, to see that it runs.")] = False,
+    fit: Annotated[Path | None, typer.Option(help="For 'semisynthetic': a fit.npz to generate data from.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler instead of processes.")] = None,
+    seed: Seed = 0,
+    progress: Progress = None,
+) -> None:
+    """Run the paper's experiments and ours: figures, every run, a summary and a page each; goes on after a kill."""
+    from latentdag.cli.reproduce import reproduce as run
+    from latentdag.cli.reproduce import said_of
+
+    done = run(
+        name, out, models=models, seed=seed, quick=quick, fit=fit, jobs=jobs, scheduler=scheduler, progress=progress
+    )
+    typer.echo(said_of(done))
+    for folder, _ in done:
+        typer.echo(f"wrote {folder}/", err=True)

@@ -42,26 +42,38 @@ class Said:
     files: list[str]
 
 
-def run_fit(
-    data: Path,
-    out: Path,
-    method: str,
-    options: dict[str, Any],
-    source: dict[str, Any],
-    replicates: int,
-    jobs: int,
-    seed: int,
-    truth: Path | None,
-    progress: bool | None,
-) -> Said:
+@dataclass(frozen=True)
+class Job:
+    """What ``latentdag fit`` was asked to do.
+
+    Attributes
+    ----------
+    options : of all methods; each takes its own
+    source : how to read the data
+    replicates : of the bootstrap
+    """
+
+    data: Path
+    out: Path
+    method: str
+    options: dict[str, Any]
+    source: dict[str, Any]
+    replicates: int
+    jobs: int
+    seed: int
+    truth: Path | None
+    progress: bool | None
+
+
+def run_fit(job: Job) -> Said:
     """Read, fit, resample, compare, write."""
     began = time.monotonic()
-    known = None if truth is None else LatentModel.load(truth)
-    check_place(out)
-    check_method(method)
-    kept = progress_folder(out, data, source)
+    known = None if job.truth is None else LatentModel.load(job.truth)
+    check_place(job.out)
+    check_method(job.method)
+    kept = progress_folder(job.out, job.data, job.source)
     try:
-        said = _fit_and_write(data, out, method, options, source, replicates, jobs, seed, known, progress, kept)
+        said = _fit_and_write(job, known, kept)
     except Exception:
         # only a kill leaves unfinished work behind, or an error after long work that a second try can build on
         if time.monotonic() - began < WORTH_KEEPING:
@@ -71,50 +83,38 @@ def run_fit(
     return said
 
 
-def _fit_and_write(
-    data: Path,
-    out: Path,
-    method: str,
-    options: dict[str, Any],
-    source: dict[str, Any],
-    replicates: int,
-    jobs: int,
-    seed: int,
-    known: LatentModel | None,
-    progress: bool | None,
-    kept: Path,
-) -> Said:
-    began = datetime.now(UTC)
-    m = read_moments(data, **source, checkpoint=kept / "moments", progress=progress)
-    chosen = {name: options[name] for name in TAKES.get(method, ())}
+def _fit_and_write(job: Job, known: LatentModel | None, kept: Path) -> Said:
+    began, method, seed = datetime.now(UTC), job.method, job.seed
+    m = read_moments(job.data, **job.source, checkpoint=kept / "moments", progress=job.progress)
+    chosen = {name: job.options[name] for name in TAKES.get(method, ())}
     if "penalty" in chosen:
         chosen["penalty"] = _penalty(chosen["penalty"])
-    extra = {"n_jobs": jobs, "progress": progress} if method == "likelihood" else {}
+    extra = {"n_jobs": job.jobs, "progress": job.progress} if method == "likelihood" else {}
     found = fit(m, method, **chosen, **extra)
     stability = None
-    if replicates:
+    if job.replicates:
         stability = resample(
             m,
-            replicates,
+            job.replicates,
             fit=found,
             rng=seed,
-            n_jobs=jobs,
+            n_jobs=job.jobs,
             checkpoint=kept / f"bootstrap-{_key([method, chosen, seed])}",
-            progress=progress,
+            progress=job.progress,
         )
     parameters = {
-        "data": str(data),
+        "data": str(job.data),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round((datetime.now(UTC) - began).total_seconds(), 1),
         "method": method,
         "options": chosen,
-        "source": source,
-        "bootstrap": replicates,
+        "source": job.source,
+        "bootstrap": job.replicates,
         "seed": seed,
         "versions": versions(),
         "moments": moments_hash(m),
     }
-    files = write_result(out, found, m, parameters, stability)
+    files = write_result(job.out, found, m, parameters, stability)
     text, compared = found.summary(), {}
     if known is not None:
         from latentdag.metrics import compare
@@ -122,7 +122,7 @@ def _fit_and_write(
         scores = compare(known, found)
         text += "\n\nagainst the given model\n" + scores.round(4).to_string()
         compared = {"against_truth": {str(k): _plain(v) for k, v in scores.items()}}
-    return Said(text, {**_as_json(found), **compared, "out": str(out)}, files)
+    return Said(text, {**_as_json(found), **compared, "out": str(job.out)}, files)
 
 
 def progress_folder(out: Path, data: Path, source: dict[str, Any]) -> Path:
