@@ -1,0 +1,86 @@
+"""Flow cytometry of 11 phospho-proteins in human T cells, 14 conditions.
+
+Sachs et al., *Causal protein-signaling networks derived from multiparameter single-cell data* (Science, 2005),
+supporting data. Two controls differ from each other: compare each inhibitor with its own, never pool. In most
+conditions more than one latent changes (``docs/sachs.md``): here the membership test should say no.
+
+Read are one csv per condition (``cd3cd28_u0126.csv``), or the published spreadsheets (``6. cd3cd28+u0126.xls``, which
+need the package xlrd).
+"""
+
+import os
+
+import numpy as np
+import pandas as pd
+
+from latentdag.datasets.containers import Screen
+from latentdag.datasets.places import Remote, Source, layout, locate
+from latentdag.stream.optional import optional
+
+_ZIP = "sachs.som.datasets.zip"
+
+SOURCE = Source(
+    "sachs",
+    ("sachs", "sachs2005"),
+    "https://www.science.org/doi/10.1126/science.1105809",
+    {
+        _ZIP: Remote(
+            f"https://www.science.org/doi/suppl/10.1126/science.1105809/suppl_file/{_ZIP}", unpacks=True
+        )
+    },
+)  # fmt: skip
+
+#: Conditions in the order of the published spreadsheets; "_" stands for their "+".
+CONDITIONS = (
+    "cd3cd28", "cd3cd28icam2", "cd3cd28_aktinhib", "cd3cd28_g0076", "cd3cd28_psitect", "cd3cd28_u0126", "cd3cd28_ly",
+    "pma", "b2camp", "cd3cd28icam2_aktinhib", "cd3cd28icam2_g0076", "cd3cd28icam2_psit", "cd3cd28icam2_u0126",
+    "cd3cd28icam2_ly",
+)  # fmt: skip
+
+CONTROLS = ("cd3cd28", "cd3cd28icam2")
+
+
+def sachs(
+    root: str | os.PathLike[str] | None = None, control: str | None = "cd3cd28", *, log: bool = True
+) -> Screen:  # fmt: skip
+    """One control and the inhibitors that were added to it.
+
+    Parameters
+    ----------
+    root : folder, optional
+        With one csv per condition in a sub-folder ``sachs`` or ``sachs2005``.
+    control : "cd3cd28", "cd3cd28icam2" or None
+        None gives all 14 conditions, with no control named.
+    log : bool
+        Natural logarithms, on which the measurements are far closer to Gaussian.
+    """
+    if control is not None and control not in CONTROLS:
+        raise ValueError(f"control must be one of {', '.join(map(repr, CONTROLS))} or None, got {control!r}")
+    names = [c for c in CONDITIONS if control is None or c == control or c.startswith(f"{control}_")]
+    tables = _tables(names, root)
+    features = tuple(tables[0].columns)
+    X = np.vstack([table[list(features)].to_numpy(dtype=float) for table in tables])
+    if log:
+        if not (X > 0).all():
+            raise ValueError("some measurements are not positive and have no logarithm: pass log=False")
+        X = np.log(X)
+    labels = np.repeat(np.array(names), [len(table) for table in tables])
+    return Screen("sachs", X, labels, control, features, pd.DataFrame(index=range(len(X))))
+
+
+def _tables(names: list[str], root: str | os.PathLike[str] | None) -> list[pd.DataFrame]:
+    files = layout(SOURCE, [[f"{name}.csv" for name in names], [_sheet(name) for name in names]], root)
+    paths = locate(SOURCE, files, root)
+    if files[0].endswith(".xls"):
+        optional("xlrd", "datasets", "reading the spreadsheets of Sachs et al.")
+    tables = [pd.read_excel(paths[f]) if f.endswith(".xls") else pd.read_csv(paths[f]) for f in files]
+    columns = [str(column) for column in tables[0].columns]
+    for file, table in zip(files, tables, strict=True):
+        if len(table.columns) != len(columns):
+            raise ValueError(f"{file} has {len(table.columns)} columns, {files[0]} has {len(columns)}")
+        table.columns = pd.Index(columns)  # the same proteins in the same order, but not always spelt alike
+    return tables
+
+
+def _sheet(name: str) -> str:
+    return f"{CONDITIONS.index(name) + 1}. {name.replace('_', '+')}.xls"

@@ -1,0 +1,102 @@
+"""TCGA lung adenocarcinoma: expression and overall survival (open tier; cite the TCGA Research Network).
+
+Two layouts are read. ``expression_log2.csv.gz`` has genes (symbols) in rows and samples in columns, log2(1 + RSEM).
+UCSC Xena's files, which is what is downloaded and what the paper used, are ``TCGA-LUAD.htseq_fpkm.tsv.gz``,
+log2(1 + FPKM) by Ensembl identifier, and ``gencode.v22.annotation.gene.probeMap`` with the symbols. Survival is Xena's
+``TCGA-LUAD.survival.tsv`` in both, with its older (``_OS``, ``_OS_IND``) or newer (``OS.time``, ``OS``) column names.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from latentdag.datasets.containers import Cohort
+from latentdag.datasets.places import Remote, Source, layout, locate
+
+_XENA = "https://gdc-hub.s3.us-east-1.amazonaws.com/download"
+SURVIVAL, RSEM = "TCGA-LUAD.survival.tsv", "expression_log2.csv.gz"
+FPKM, SYMBOLS = "TCGA-LUAD.htseq_fpkm.tsv.gz", "gencode.v22.annotation.gene.probeMap"
+
+SOURCE = Source(
+    "tcga_luad",
+    ("tcga_luad",),
+    "https://xenabrowser.net/datapages/?cohort=GDC%20TCGA%20Lung%20Adenocarcinoma%20(LUAD)",
+    {name: Remote(f"{_XENA}/{name}") for name in (SURVIVAL, FPKM, SYMBOLS)},
+)
+
+#: Characters of a barcode that name the patient, and the two after them that tell tumour (01) from normal (11).
+_PATIENT = 12
+
+
+def tcga_luad(root: str | os.PathLike[str] | None = None, genes: Iterable[str] | None = None) -> Cohort:
+    """Primary tumours with expression and survival, one per patient.
+
+    Parameters
+    ----------
+    root : folder, optional
+        With the files in a sub-folder ``tcga_luad``.
+    genes : symbols, optional
+        Only these, as far as they are measured. By default all.
+
+    Returns
+    -------
+    Cohort
+        ``expression``: patients × genes, log2(1 + RSEM) or log2(1 + FPKM); ``survival``: time in days, event. Of
+        several tumour samples of a patient the first by barcode is taken; who has no positive time is left out.
+    """
+    wanted = None if genes is None else set(genes)
+    files = layout(SOURCE, [[SURVIVAL, RSEM], [SURVIVAL, FPKM, SYMBOLS]], root)
+    paths = locate(SOURCE, files, root)
+    if RSEM in files:
+        table = pd.read_csv(paths[RSEM], index_col=0)
+        table = table if wanted is None else table.loc[table.index.isin(wanted)]
+    else:
+        table = _by_symbol(paths[FPKM], paths[SYMBOLS], wanted)
+    expression = _tumours(table)
+    survival = _survival(paths[SURVIVAL])
+    shared = sorted(set(expression.index) & set(survival.index))
+    if not shared:
+        raise ValueError(f"{paths[SURVIVAL]} has no patient of the expression table: barcodes should match")
+    return Cohort("tcga_luad", expression.loc[shared], survival.loc[shared])
+
+
+def _tumours(table: pd.DataFrame) -> pd.DataFrame:
+    """Patients × genes of primary tumours, from genes × samples."""
+    codes = [str(code).replace(".", "-") for code in table.columns]
+    order = sorted((code, j) for j, code in enumerate(codes) if code[_PATIENT + 1 : _PATIENT + 3] == "01")
+    first: dict[str, int] = {}
+    for code, j in order:
+        first.setdefault(code[:_PATIENT], j)
+    made = table.iloc[:, list(first.values())].T
+    made.index, made.columns.name = pd.Index(list(first), name="patient"), None
+    return made.astype(float)
+
+
+def _survival(path: Path) -> pd.DataFrame:
+    table = pd.read_csv(path, sep="\t")
+    for time, event, patient in (("_OS", "_OS_IND", "_PATIENT"), ("OS.time", "OS", "_PATIENT")):
+        if {time, event, patient} <= set(table.columns):
+            break
+    else:
+        raise ValueError(f"{path} has neither _OS and _OS_IND nor OS.time and OS; it has {list(table.columns)}")
+    made = pd.DataFrame(
+        {"time": table[time].to_numpy(dtype=float), "event": table[event].to_numpy(dtype=float)},
+        index=pd.Index([str(p).replace(".", "-")[:_PATIENT] for p in table[patient]], name="patient"),
+    )
+    made = made[~made.index.duplicated() & made.notna().all(axis=1) & (made["time"] > 0)]
+    return made.astype({"event": int})
+
+
+def _by_symbol(fpkm: Path, symbols: Path, wanted: set[str] | None) -> pd.DataFrame:
+    """Genes (symbols) × samples; where several identifiers have one symbol, their FPKM are added."""
+    names = pd.read_csv(symbols, sep="\t").set_index("id")["gene"]
+    parts = []
+    with pd.read_csv(fpkm, sep="\t", index_col=0, chunksize=5_000) as blocks:
+        for block in blocks:
+            symbol = names.reindex(block.index)
+            keep = symbol.notna() & (True if wanted is None else symbol.isin(wanted or ()))
+            parts.append(np.exp2(block[keep.to_numpy()]).sub(1.0).set_axis(symbol[keep].to_numpy()))
+    return np.log2(pd.concat(parts).groupby(level=0).sum() + 1.0)

@@ -1,0 +1,172 @@
+"""Where data lie: a folder of the user's, or a cache that is filled from public sources and checked.
+
+Checksums: a download whose hash is known here must have it. Of the others the SHA-256 is written down beside the file
+at the first download, so that damage and silent changes are seen from then on.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from latentdag.progress import Progress
+from latentdag.storage import write_atomically
+from latentdag.stream.optional import optional
+
+#: Names the folder that has one sub-folder per data set.
+ENVIRONMENT = "LATENTDAG_DATA"
+
+
+@dataclass(frozen=True)
+class Remote:
+    """One file to download.
+
+    Attributes
+    ----------
+    url : str
+    hash : str or None
+        As pooch takes it ("md5:…"), or None where it is not known here.
+    unpacks : bool
+        Whether it is a zip with the files wanted.
+    """
+
+    url: str
+    hash: str | None = None
+    unpacks: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set's names, folders and addresses.
+
+    Attributes
+    ----------
+    name : str
+    folders : names that its sub-folder may have, the first preferred
+    page : address for people, with whom to cite
+    remotes : mapping of file name to where it is; one archive may stand under its own name for many
+    """
+
+    name: str
+    folders: tuple[str, ...]
+    page: str
+    remotes: Mapping[str, Remote] = field(default_factory=dict)
+
+
+def locate(source: Source, files: Sequence[str], root: str | os.PathLike[str] | None = None) -> dict[str, Path]:
+    """Paths of these files: in ``root``, else in ``$LATENTDAG_DATA``, else in the cache, downloaded where necessary.
+
+    A file is also found with ``.gz`` added or taken away, and in ``root`` itself as well as in its sub-folder.
+
+    Raises
+    ------
+    FileNotFoundError
+        With the places looked at, the address and the layout that is expected.
+    """
+    looked = []
+    given = root if root is not None else os.environ.get(ENVIRONMENT)
+    if given is not None:
+        for folder in (*(Path(given, name) for name in source.folders), Path(given)):
+            found = {file: _present(folder, file) for file in files}
+            if all(found.values()):
+                return {file: path for file, path in found.items() if path is not None}
+            looked.append(folder)
+    if root is not None:  # who names a folder does not want a download instead
+        raise _missing(source, files, looked, "")
+    try:
+        return _downloaded(source, files)
+    except (OSError, ValueError, ImportError) as error:
+        raise _missing(source, files, looked, f" Downloading failed: {' '.join(str(error).split())[:200]}.") from None
+
+
+def layout(source: Source, layouts: Sequence[list[str]], root: str | os.PathLike[str] | None = None) -> list[str]:
+    """The files of the first layout that a folder of the user's has; else the first, or the last to download."""
+    given = root if root is not None else os.environ.get(ENVIRONMENT)
+    folders = () if given is None else (*(Path(given, name) for name in source.folders), Path(given))
+    for files in layouts:
+        if any(all(_present(folder, file) for file in files) for folder in folders):
+            return files
+    return layouts[0] if root is not None else layouts[-1]
+
+
+def _present(folder: Path, file: str) -> Path | None:
+    other = file.removesuffix(".gz") if file.endswith(".gz") else f"{file}.gz"
+    return next((folder / name for name in (file, other) if (folder / name).is_file()), None)
+
+
+def _missing(source: Source, files: Sequence[str], looked: Sequence[Path], why: str) -> FileNotFoundError:
+    addresses = ", ".join(dict.fromkeys(remote.url for remote in source.remotes.values())) or source.page
+    listed = ", ".join(files[:6]) + (f" … ({len(files)} files)" if len(files) > 6 else "")
+    places = f" Looked in {', '.join(map(str, looked))}." if looked else ""
+    return FileNotFoundError(
+        f"the data set {source.name} is not here.{places}{why} Get it from {addresses} (about it: {source.page}), put "
+        f"the files into <folder>/{source.folders[0]}/ ({listed}) and pass root=<folder>, or set {ENVIRONMENT}=<folder>"
+    )
+
+
+# ---- downloads ----------------------------------------------------------------------------------------------------
+
+
+def cache_folder(source: Source) -> Path:
+    """Where downloads of a data set are kept."""
+    pooch = optional("pooch", "datasets", f"downloading {source.name}")
+    return Path(pooch.os_cache("latentdag")) / source.folders[0]
+
+
+def _downloaded(source: Source, files: Sequence[str]) -> dict[str, Path]:
+    archives = [name for name, remote in source.remotes.items() if remote.unpacks]
+    folder = cache_folder(source)
+    if archives:
+        unpacked = [path for name in archives for path in _fetch(source, name, folder)]
+        by_name = {path.name: path for path in unpacked}
+        absent = [file for file in files if file not in by_name]
+        if absent:
+            raise ValueError(f"{archives[0]} has no {absent[0]}")
+        return {file: by_name[file] for file in files}
+    unknown = [file for file in files if file not in source.remotes]
+    if unknown:
+        raise ValueError(f"{unknown[0]} has no public address of its own")
+    return {file: _fetch(source, file, folder)[0] for file in files}
+
+
+def _fetch(source: Source, name: str, folder: Path) -> list[Path]:
+    """Download one file unless it is there and intact; unpack it where it is an archive."""
+    pooch = optional("pooch", "datasets", f"downloading {source.name}")
+    remote = source.remotes[name]
+    note = folder / f"{name}.sha256"
+    known = remote.hash or (note.read_text().strip() if note.is_file() else None)
+    with Progress(f"downloading {name} (MB)", 0) as bar:
+        options: dict[str, Any] = {"processor": pooch.Unzip(extract_dir=f"{name}.unpacked")} if remote.unpacks else {}
+        if remote.url.startswith("http"):
+            options["downloader"] = pooch.HTTPDownloader(progressbar=_Megabytes(bar), timeout=30)
+        got = pooch.retrieve(remote.url, known_hash=known, fname=name, path=folder, **options)
+    if known is None:
+        seen = pooch.file_hash(folder / name)
+        write_atomically(note, lambda file: file.write(f"{seen}\n".encode()))
+    return [Path(path) for path in ([got] if isinstance(got, str) else got)]
+
+
+class _Megabytes:
+    """What pooch tells about a download, on our bar."""
+
+    def __init__(self, bar: Progress):
+        self.bar, self.bytes = bar, 0
+
+    @property
+    def total(self) -> int:
+        return self.bar.total * 2**20
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self.bar.total = size // 2**20
+
+    def update(self, size: int) -> None:
+        self.bytes += size
+        self.bar.advance(self.bytes // 2**20 - self.bar.done)
+
+    def reset(self) -> None:
+        """Pooch calls this before it fills the bar once more at the end."""
+
+    def close(self) -> None:
+        """The bar closes itself."""

@@ -1,0 +1,159 @@
+"""The paper's single-cell screen: variants of KRAS over-expressed in a lung cancer cell line.
+
+Ursu et al., *Massively parallel phenotyping of coding variants in cancer with Perturb-seq* (Nature Biotechnology,
+2022), GEO GSE161824, whose supplementary files are read as they are:
+
+* ``GSE161824_A549_KRAS.processed.matrix.mtx.gz``: MatrixMarket, cells × genes, normalised by its authors;
+* ``….processed.genes.csv.gz``, ``….processed.cells.csv.gz``: one name per line, no heading;
+* ``GSE161824_A549_KRAS.variants2cell.csv.gz``: tab-separated in spite of its name, with columns ``cell`` and
+  ``variant``.
+
+As in the paper, cells without a variant ("unassigned"), with several ("multiple") and with a synonymous one (T58T) are
+left out, and the wild type "WT" is the control. The matrix is read in pieces of which only wanted genes and cells stay.
+"""
+
+import gzip
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import io, sparse
+
+from latentdag.datasets.containers import Screen
+from latentdag.datasets.places import Remote, Source, locate
+
+_FILES = {part: f"GSE161824_A549_KRAS.{part}.gz" for part in (
+    "processed.matrix.mtx", "processed.genes.csv", "processed.cells.csv", "variants2cell.csv"
+)}  # fmt: skip
+
+SOURCE = Source(
+    "kras",
+    ("kras", "GSE161824"),
+    "https://www.ncbi.nlm.nih.gov/geo/query/acc.cgi?acc=GSE161824",
+    {
+        name: Remote(f"https://ftp.ncbi.nlm.nih.gov/geo/series/GSE161nnn/GSE161824/suppl/{name}")
+        for name in _FILES.values()
+    },
+)
+
+CONTROL = "WT"
+
+#: Labels of cells that have no variant, or more than one.
+UNASSIGNED = ("unassigned", "multiple")
+
+#: Entries of the matrix parsed at a time.
+_ENTRIES = 5_000_000
+
+
+def kras(
+    root: str | os.PathLike[str] | None = None,
+    *,
+    genes: Iterable[str] | str | os.PathLike[str] | None = None,
+    variants: Iterable[str] | str | os.PathLike[str] | None = None,
+) -> Screen:
+    """Expression per cell and gene, the KRAS variant as context.
+
+    Parameters
+    ----------
+    root : folder, optional
+        With GEO's files, packed or not, in a sub-folder ``kras`` or ``GSE161824``.
+    genes : names, or a file that lists them, optional
+        A gene set; names that were not measured are left out, and listed in ``extra["not measured"]``. A file has one
+        name per line, or is a csv with names in its first column (as the paper's ``prolif_ensembl``). By default all.
+    variants : names, or a file that lists them, optional
+        Besides the wild type, which always stays. By default all that change an amino acid.
+    """
+    paths = locate(SOURCE, list(_FILES.values()), root)
+    path = {part: paths[name] for part, name in _FILES.items()}
+    all_genes, cells = (_lines(path[f"processed.{what}.csv"]) for what in ("genes", "cells"))
+    labels = _labels(path["variants2cell.csv"]).reindex(cells)
+    chosen = set(names_in(variants)) | {CONTROL} if variants is not None else None
+    if chosen is not None and chosen - set(labels):
+        raise ValueError(
+            f"no cells with the variants {sorted(chosen - set(labels))[:5]}; see {path['variants2cell.csv']}"
+        )
+    rows = np.flatnonzero([keeps(label) and (chosen is None or label in chosen) for label in labels])
+    wanted = list(dict.fromkeys(names_in(genes))) if genes is not None else all_genes
+    place = {name: j for j, name in enumerate(all_genes)}
+    columns = [place[name] for name in wanted if name in place]
+    if not columns or not len(rows):
+        raise ValueError(f"nothing is left of {path['processed.matrix.mtx']}: {len(columns)} genes, {len(rows)} cells")
+    X = _matrix(path["processed.matrix.mtx"], len(cells), len(all_genes), rows, np.array(columns))
+    return Screen(
+        "kras",
+        X,
+        labels.to_numpy(dtype=str)[rows],
+        CONTROL,
+        tuple(all_genes[j] for j in columns),
+        pd.DataFrame({"cell": np.array(cells)[rows]}),
+        {"not measured": [name for name in wanted if name not in place]},
+    )
+
+
+def keeps(label: Any) -> bool:
+    """Whether a cell with this variant takes part: it has one variant, which changes an amino acid, or the wild type.
+
+    >>> [keeps(label) for label in ("WT", "G12D", "T58T", "AG11TD", "unassigned", "multiple", float("nan"))]
+    [True, True, False, True, False, False, False]
+    """
+    if not isinstance(label, str) or label in UNASSIGNED:
+        return False
+    change = re.fullmatch(r"([A-Z]+)\d+([A-Z]+)", label)
+    return change is None or change[1] != change[2]
+
+
+def names_in(given: Iterable[str] | str | os.PathLike[str]) -> list[str]:
+    """Names as given, or from a file: one per line, or the first column of a csv with a heading."""
+    if not isinstance(given, str | os.PathLike):
+        return [str(name) for name in given]
+    path = Path(given)
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path} (names are given as a list, or as a file that lists them)")
+    lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+    if any("," in line for line in lines[:1]):
+        return pd.read_csv(path).iloc[:, 0].astype(str).tolist()
+    return lines
+
+
+def _lines(path: Path) -> list[str]:
+    """The only column of a table without a heading."""
+    return pd.read_csv(path, header=None, dtype=str, keep_default_na=False)[0].tolist()
+
+
+def _labels(path: Path) -> pd.Series:
+    table = pd.read_csv(path, sep="\t", usecols=["cell", "variant"], dtype=str, keep_default_na=False)
+    return table.drop_duplicates("cell").set_index("cell")["variant"]
+
+
+def _matrix(path: Path, n_cells: int, n_genes: int, rows: np.ndarray, columns: np.ndarray) -> Any:
+    """Chosen cells × genes, dense if most entries are there."""
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        first = line = file.readline()
+        if not first.lower().startswith("%%matrixmarket matrix"):
+            raise ValueError(f"{path} is no MatrixMarket file: its first line is {first.strip()[:60]!r}")
+        skip = 1
+        while line.startswith("%"):
+            line, skip = file.readline(), skip + 1
+    shape = tuple(int(part) for part in line.split()[:2])
+    if shape not in ((n_cells, n_genes), (n_genes, n_cells)):
+        raise ValueError(f"{path} is {shape[0]} × {shape[1]}, but there are {n_cells} cells and {n_genes} genes")
+    upright = shape == (n_cells, n_genes)
+    if "array" in first.lower():
+        whole = np.asarray(io.mmread(path))
+        return (whole if upright else whole.T)[np.ix_(rows, columns)]
+    new_row, new_column = np.full(n_cells, -1), np.full(n_genes, -1)
+    new_row[rows], new_column[columns] = np.arange(len(rows)), np.arange(len(columns))
+    found = []
+    names = ["cell", "gene", "value"] if upright else ["gene", "cell", "value"]
+    with pd.read_csv(path, sep=r"\s+", skiprows=skip, header=None, names=names, chunksize=_ENTRIES) as parts:
+        for part in parts:
+            i, j = new_row[part["cell"].to_numpy() - 1], new_column[part["gene"].to_numpy() - 1]
+            keep = (i >= 0) & (j >= 0)
+            found.append((part["value"].to_numpy(dtype=float)[keep], i[keep], j[keep]))
+    values, i, j = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    X = sparse.csr_matrix((values, (i, j)), shape=(len(rows), len(columns)))
+    return X.toarray() if X.nnz > 0.4 * X.shape[0] * X.shape[1] else X
