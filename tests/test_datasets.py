@@ -1,8 +1,12 @@
 """Loaders: the data here as their notes describe them, every public layout on small files, and what is said when offline."""
 
+import functools
 import gzip
 import hashlib
+import http.server
 import os
+import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -24,6 +28,11 @@ def here(name):
         not any((SHARED / folder).is_dir() for folder in name.folders),
         reason=f"no {name.name} beside the repository; set {places.ENVIRONMENT} to the folder that has it",
     )
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
 
 
 @pytest.fixture
@@ -251,7 +260,6 @@ def test_downloads_are_kept_checked_and_written_down(tmp_path, monkeypatch):
     monkeypatch.delenv(places.ENVIRONMENT, raising=False)
     monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache" / name)
     monkeypatch.setattr(pooch.get_logger(), "disabled", True)
-    monkeypatch.setattr()
     public = tmp_path / "public.csv"
     public.write_text("a,b\n")
     monkeypatch.setattr(
@@ -273,6 +281,25 @@ def test_downloads_are_kept_checked_and_written_down(tmp_path, monkeypatch):
     wrong = places.Source("toy", ("toy",), "https://example.org", {"toy.csv": places.Remote(public.as_uri(), "md5:0")})
     with pytest.raises(FileNotFoundError, match="hash"):
         places.locate(wrong, ["toy.csv"])
+
+
+def test_downloads_over_http_show_progress(tmp_path, monkeypatch):
+    pooch = pytest.importorskip("pooch")
+    monkeypatch.delenv(places.ENVIRONMENT, raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache" / name)
+    monkeypatch.setattr(pooch.get_logger(), "disabled", True)
+    (tmp_path / "public").mkdir()
+    (tmp_path / "public" / "toy.csv").write_bytes(b"1234567\n" * 400_000)
+    seen = []
+    monkeypatch.setattr(places.Progress, "advance", lambda self, steps=1: seen.append(steps))
+    serve = functools.partial(QuietHandler, directory=tmp_path / "public")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        source = places.Source("toy", ("toy",), address, {"toy.csv": places.Remote(f"{address}/toy.csv")})
+        assert places.locate(source, ["toy.csv"])["toy.csv"].stat().st_size == 3_200_000
+        server.shutdown()
+    assert max(seen) >= 1
 
 
 def test_archives_are_unpacked(tmp_path, monkeypatch):
@@ -302,7 +329,7 @@ def test_archives_are_unpacked(tmp_path, monkeypatch):
 
 def test_without_pooch_the_message_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.delenv(places.ENVIRONMENT, raising=False)
-    monkeypatch.setitem(__import__("sys").modules, "pooch", None)
+    monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(FileNotFoundError, match=r"latentdag\[datasets\]"):
         datasets.kras()
 
