@@ -1,0 +1,39 @@
+"""The paper's experiments and ours, each in one file, run by ``latentdag reproduce NAME``.
+
+==================  ====================================================================================================
+name                question
+==================  ====================================================================================================
+``synthetic``       how accurate is each method on the paper's synthetic models, and how far from the best possible?
+``semisynthetic``   the same for a generative model that was fitted on data
+``membership``      can a test tell data of the model from data with two targets per context?
+``identifiability`` which models have the same moments, and what is identified all the same?
+``scaling``         how do time and memory grow with the number of latents and features?
+``robustness``      what happens off the model, and do the tests say so?
+==================  ====================================================================================================
+
+An experiment is a list of independent *cells*; each gives tidy rows of plain values from its own seed, so the same
+numbers come out in any order, in any number of processes, and after any interruption.
+"""
+
+from importlib import import_module
+
+from latentdag.experiments.base import Experiment, Outcome, Settings
+
+__all__ = ["NAMES", "Experiment", "Outcome", "Settings", "load"]
+
+#: In the order in which ``latentdag reproduce all`` runs them.
+NAMES = ("synthetic", "membership", "identifiability", "robustness", "semisynthetic", "scaling")
+
+
+def load(name: str) -> Experiment:
+    """An experiment by name.
+
+    Examples
+    --------
+    >>> load("synthetic").models
+    500
+    """
+    if name not in NAMES:
+        raise ValueError(f"no experiment {name!r}; there are {', '.join(NAMES)}")
+    found: Experiment = import_module(f"latentdag.experiments.{name}").EXPERIMENT
+    return found

@@ -1,0 +1,138 @@
+"""Figures of experiments: curves with bands against a logarithmic axis, one panel per measure.
+
+Figures are made without pyplot, so that nothing global changes and nothing needs closing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.stream.optional import optional
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How one method is drawn."""
+
+    label: str
+    colour: str
+    marker: str = "o"
+    dashed: bool = False
+
+
+def figure(width: float, height: float) -> "Figure":
+    """An empty figure of this size in inches."""
+    optional("matplotlib", "plot", "a figure")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def panels(
+    rows: pd.DataFrame,
+    measures: Mapping[str, str],
+    curves: Mapping[str, Curve],
+    *,
+    x: tuple[str, str],
+    fractions: Sequence[str] = (),
+    centre: str = "median",
+    marks: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    title: str = "",
+) -> "Figure":
+    """One panel per measure, one curve per method.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        With a column ``method``, the column of x and one per measure.
+    measures : mapping of column to axis label
+    curves : mapping of method to how it is drawn
+    x : (column, label)
+    fractions : columns that are yes or no: always their mean, from 0 to 1, with a band of two standard errors
+    centre : "median" (with a band from quartile to quartile) or "mean"
+    marks : points to show beside the curves, as (x, y) by column
+    title : str
+    """
+    made = figure(4.2 * len(measures), 4.0)
+    axes = made.subplots(1, len(measures), squeeze=False)[0]
+    for ax, (column, label) in zip(axes, measures.items(), strict=True):
+        for method, curve in curves.items():
+            part = rows[rows["method"] == method].dropna(subset=[column])
+            if len(part):
+                _curve(ax, part, x[0], column, curve, "fraction" if column in fractions else centre)
+        for i, point in enumerate((marks or {}).get(column, ())):
+            ax.plot(*point, marker="*", ms=11, mfc="none", mec="black", ls="none", label="" if i else "published")
+        ax.set(xscale="log", xlabel=x[1], title=label)
+        number_ticks(ax, sorted(rows[x[0]].unique()))
+        if column in fractions:
+            ax.set_ylim(-0.03, 1.03)
+        else:
+            ax.set_yscale("log")
+        tidy(ax)
+    share_legend(made, axes)
+    made.suptitle(title, fontsize=11)
+    return made
+
+
+def _curve(ax: "Axes", part: pd.DataFrame, x: str, column: str, curve: Curve, kind: str) -> None:
+    groups = part[column].astype(float).groupby(part[x])
+    style: dict[str, Any] = {"color": curve.colour, "ls": "--" if curve.dashed else "-", "marker": curve.marker}
+    middle = groups.median() if kind == "median" else groups.mean()
+    ax.plot(middle.index, middle, label=curve.label, ms=5, lw=1.5, **style)
+    if curve.dashed:
+        return  # a reference: its band would hide those of the methods
+    if kind == "median":
+        low, high = groups.quantile(0.25), groups.quantile(0.75)
+    elif kind == "fraction":
+        error = 2 * np.sqrt(middle * (1 - middle) / groups.count())
+        low, high = (middle - error).clip(lower=0), (middle + error).clip(upper=1)
+    else:
+        return
+    ax.fill_between(middle.index, low, high, color=curve.colour, alpha=0.12, lw=0)
+
+
+def number_ticks(ax: "Axes", values: Sequence[float]) -> None:
+    """Ticks of a logarithmic x axis at the values that were run, and nowhere else."""
+    from matplotlib.ticker import NullLocator
+
+    ax.set_xticks(values, [short_number(value) for value in values], fontsize=8)
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+def short_number(value: float) -> str:
+    """2500 as 2.5k, 10⁷ as 10M.
+
+    Examples
+    --------
+    >>> short_number(2_500), short_number(50), short_number(10**8)
+    ('2.5k', '50', '100M')
+    """
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def tidy(ax: "Axes") -> None:
+    """What all panels share."""
+    ax.grid(True, which="major", color="#e2e2e2", lw=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.title.set_fontsize(10)
+
+
+def share_legend(made: "Figure", axes: Sequence["Axes"], columns: int = 6) -> None:
+    """One legend for all panels, below them."""
+    found: dict[str, Any] = {}
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    place = {"loc": "outside lower center", "ncols": min(len(found), columns), "frameon": False}
+    made.legend(found.values(), found.keys(), **place)

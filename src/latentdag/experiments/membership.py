@@ -1,0 +1,194 @@
+"""Can a test tell data of the model from data in which every context has two targets (the paper's appendix)?
+
+The paper thresholds ρ₂ of every context. Beside it are the calibrated rank test, its version for any noise, and the
+whole membership test, which also asks whether one model fits all contexts. The score of a model is that of its worst
+context, for the hypothesis is about all of them.
+
+Two ways to draw the curve. Right: true positives among models of the class, false positives among the others. As
+published: the false-positive rate was taken over all runs, those of the class included. That pulls every curve towards
+the diagonal, ``(FPR + TPR) / 2`` in place of ``FPR``, and hides how good or bad a test is.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from latentdag import simulate
+from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
+from latentdag.experiments.draw import Curve, figure, share_legend, tidy
+from latentdag.experiments.fits import attempt
+from latentdag.inference.goodness import omnibus_test
+from latentdag.inference.rank import rank_test
+from latentdag.moments import Moments
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CONVENTIONS = ("figures", "text")
+SIZES = (500, 2_500)
+
+#: The thresholds of the published curve.
+PUBLISHED_THRESHOLDS = np.linspace(0.97, 0.999, 20)
+
+#: Scores by column: the higher, the more like the model.
+SCORES = {
+    "rho": Curve("ρ₂ (the paper's)", "#c05621"),
+    "rank": Curve("rank test", "#2f855a"),
+    "rank_robust": Curve("rank test for any noise", "#b7791f", dashed=True),
+    "membership": Curve("rank and omnibus tests together", "#2b6cb0"),
+}
+POOLINGS = ("right", "as published")
+LEVEL = 0.05
+
+
+def cells(settings: Settings) -> list[dict[str, Any]]:
+    return [
+        {"convention": convention, "n": n, "targets": targets, "model": s, "seed": settings.seed}
+        for convention in CONVENTIONS
+        for n in (SIZES[-1:] if settings.quick else SIZES)
+        for targets in (1, 2)
+        for s in range(settings.models)
+    ]
+
+
+def run(cell: Cell, shared: None) -> list[Row]:
+    """All scores of one model, as logarithms of p-values (those of rejected models would underflow)."""
+    rng = np.random.default_rng([cell["seed"], cell["model"], cell["targets"]])
+    truth = simulate.random_model(convention=cell["convention"], n_targets=cell["targets"], rng=rng)
+    X, contexts = simulate.sample(truth, cell["n"], rng)
+    m = Moments.from_samples(X, contexts, control=truth.control)
+    table = rank_test(m, data=(X, contexts))
+    gaussian = stats.chi2.logsf(table["statistic"], table["dof"]).min()
+    robust = stats.chi2.logsf(table["robust_statistic"], table["robust_dof"]).min()
+    found, failure = attempt(m, "likelihood")
+    omnibus = -np.inf
+    if found is not None:
+        test = omnibus_test(found, m)
+        omnibus = stats.chi2.logsf(test.statistic, test.dof)
+    # Bonferroni: over contexts for the rank tests, and over the two kinds of test
+    ranks = gaussian + np.log(len(table))
+    return [
+        {
+            **cell,
+            "rho": float(table["rho"].min()),
+            "rank": float(gaussian),
+            "rank_robust": float(robust),
+            "omnibus": float(omnibus),
+            "membership": float(min(ranks, omnibus) + np.log(2)),
+            "rank_keeps": bool(ranks > np.log(LEVEL)),
+            "robust_keeps": bool(robust + np.log(len(table)) > np.log(LEVEL)),
+            "membership_keeps": bool(min(ranks, omnibus) + np.log(2) > np.log(LEVEL)),
+            "failure": failure,
+        }
+    ]
+
+
+def roc(inside: np.ndarray, outside: np.ndarray, pooling: str = "right") -> tuple[np.ndarray, np.ndarray]:
+    """False and true positive rates as the threshold falls; with "as published", the first is over all models.
+
+    Examples
+    --------
+    >>> roc(np.array([2.0, 3.0]), np.array([0.0, 1.0]))[0].tolist()
+    [0.0, 0.0, 0.0, 0.5, 1.0]
+    >>> roc(np.array([2.0, 3.0]), np.array([0.0, 1.0]), "as published")[0].tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+    thresholds = np.unique(np.concatenate([inside, outside]))[::-1]
+    negatives = outside if pooling == "right" else np.concatenate([inside, outside])
+    false = [0.0, *((negatives >= t).mean() for t in thresholds)]
+    true = [0.0, *((inside >= t).mean() for t in thresholds)]
+    return np.array(false), np.array(true)
+
+
+def area(false: np.ndarray, true: np.ndarray) -> float:
+    """Area under a curve, by trapezoids."""
+    return float(np.trapezoid(true, false))
+
+
+def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
+    areas, decisions = [], []
+    for (convention, n), part in rows.groupby(["convention", "n"], sort=False):
+        inside, outside = (part[part["targets"] == k] for k in (1, 2))
+        for score, curve in SCORES.items():
+            line: dict[str, Any] = {"convention": convention, "n": int(n), "test": curve.label}
+            for pooling in POOLINGS:
+                line[f"AUC, {pooling}"] = area(*roc(inside[score].to_numpy(), outside[score].to_numpy(), pooling))
+            areas.append(line)
+        for name, column in (("rank", "rank_keeps"), ("rank, any noise", "robust_keeps"), ("both", "membership_keeps")):
+            decisions.append(
+                {
+                    "convention": convention,
+                    "n": int(n),
+                    "test at 5 %": name,
+                    "one target: kept": float(inside[column].mean()),
+                    "two targets: rejected": float(1 - outside[column].mean()),
+                }
+            )
+    return Outcome(_findings(areas), {"Area under the curve": areas, "Decisions": decisions})
+
+
+def _findings(areas: list[dict[str, Any]]) -> list[str]:
+    largest = max(line["n"] for line in areas)
+    value = {(line["convention"], line["test"]): line for line in areas if line["n"] == largest}
+    rho, both = SCORES["rho"].label, SCORES["membership"].label
+    said = []
+    for convention in CONVENTIONS:
+        a, b = value[convention, rho], value[convention, both]
+        said.append(
+            f"At n = {largest:,} in the convention of the {convention}, ρ₂ has an area under the curve of "
+            f"{a['AUC, right']:.3f} (pooled as published: {a['AUC, as published']:.3f}), the calibrated tests "
+            f"{b['AUC, right']:.4f}."
+        )
+    return said
+
+
+def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
+    """One curve per test, one panel per convention and n; the published pooling dotted."""
+    figures = {}
+    sizes = sorted(rows["n"].unique())
+    made = figure(4.0 * len(CONVENTIONS), 3.8 * len(sizes) + 0.6)
+    axes = made.subplots(len(sizes), len(CONVENTIONS), squeeze=False)
+    for ax, (n, convention) in zip(axes.flat, [(n, c) for n in sizes for c in CONVENTIONS], strict=True):
+        part = rows[(rows["n"] == n) & (rows["convention"] == convention)]
+        _panel(ax, part)
+        ax.set(title=f"convention of the {convention}, n = {n:,}", aspect="equal")
+        ax.set(xlabel="two-target models accepted", ylabel="one-target models accepted")
+    share_legend(made, list(axes.flat), columns=2)
+    figures["roc"] = made
+    return figures
+
+
+def _panel(ax: Any, part: pd.DataFrame) -> None:
+    ax.plot([0, 1], [0, 1], color="#cccccc", lw=1)
+    inside, outside = (part[part["targets"] == k] for k in (1, 2))
+    for score, curve in SCORES.items():
+        false, true = roc(inside[score].to_numpy(), outside[score].to_numpy())
+        ax.plot(false, true, color=curve.colour, ls="--" if curve.dashed else "-", label=curve.label, lw=1.7)
+    # the published curve: ρ₂ at its twenty thresholds, the false-positive rate taken over all runs
+    rho = {k: values["rho"].to_numpy() for k, values in part.groupby("targets")}
+    everyone = part["rho"].to_numpy()
+    points = [((everyone > t).mean(), (rho[1] > t).mean()) for t in PUBLISHED_THRESHOLDS]
+    style = {"color": SCORES["rho"].colour, "marker": ".", "ls": ":", "lw": 1, "ms": 5}
+    ax.plot(*np.array(points).T, label="ρ₂, pooled as published, its 20 thresholds", **style)
+    tidy(ax)
+
+
+EXPERIMENT = Experiment(
+    name="membership",
+    title="Membership",
+    question=(
+        "Models with one target per context against models with two, d = 5 and p = 10, as in the paper's appendix. "
+        "Scores are those of a model's worst context. The published curve took the rate of false positives over all "
+        "runs, those of the class included; both ways are shown. “Rank and omnibus tests together” also asks whether "
+        "one model fits all contexts at once."
+    ),
+    models=500,
+    quick_models=10,
+    cells=cells,
+    run=run,
+    summarize=summarize,
+    draw=draw,
+    chunk=10,
+)
