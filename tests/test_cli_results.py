@@ -180,3 +180,15 @@ def test_labels_with_quotes_and_tags_are_harmless_in_every_file(tmp_path):
     assert set(nx.read_graphml(out / "graph.graphml")) == set(names.values()) - {"control"}
     assert '\\"; rm' in (out / "graph.dot").read_text()
     assert Path(out / "figures/latent-graph.png").stat().st_size > 1000
+
+
+def test_labels_that_are_numbers_are_named_by_their_text(screen, tmp_path):
+    table = pd.DataFrame(screen.X, columns=screen.names)
+    table["context"] = pd.Series(screen.labels).map({"control": 0, "c1": 1, "c2": 2, "c3": 3})
+    table.to_parquet(tmp_path / "t.parquet")
+    done = run(app, ["moments", str(tmp_path / "t.parquet"), "--control", "0", "--out", str(tmp_path / "m.npz")])
+    assert done.exit_code == 0, done.stderr
+    assert ld.Moments.load(tmp_path / "m.npz").control == 0
+    done = run(app, ["moments", str(tmp_path / "t.parquet"), "--control", "7", "--out", str(tmp_path / "m.npz")])
+    assert done.exit_code == 2
+    assert "control '7' is not among the contexts" in done.stderr

@@ -1,14 +1,20 @@
 """Data that the commands read, and single files that they write."""
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from latentdag import labels as lb
+from latentdag import stream
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
 from latentdag.simulate import sample
 from latentdag.storage import write_atomically
+from latentdag.stream.damage import reading
+from latentdag.stream.delimited import is_delimited
+from latentdag.stream.sources import open_source
 
 
 def read_moments(
@@ -30,15 +36,12 @@ def read_moments(
     """
     if path.suffix == ".npz":
         return Moments.load(path)
-    from latentdag import stream
-    from latentdag.stream.damage import reading
-
     names = [name.strip() for name in adjust.split(",") if name.strip()]
     with reading(path):
         return stream.moments(
             path,
             context_column,
-            control if control else _missing_control(path, context_column, layer),
+            _control(path, context_column, layer, control),
             layer=layer,
             adjust=names or None,
             checkpoint=checkpoint,
@@ -46,17 +49,20 @@ def read_moments(
         )
 
 
-def _missing_control(path: Path, context_column: str, layer: str | None) -> str:
-    """Never guess it: say which labels there are."""
-    from latentdag.stream.sources import open_source
-
+def _control(path: Path, context_column: str, layer: str | None, control: str) -> Hashable:
+    """The label that the user's text means: labels of parquet and AnnData can be numbers. Never a guess."""
+    if control and is_delimited(path):
+        return control  # text tables have text labels
     reader = open_source(path, context_column, layer=layer)
     try:
-        counts = pd.Series(reader.labels).astype(str).value_counts()
+        counts = pd.Series(reader.labels).value_counts()
     finally:
         reader.close()
-    listed = ", ".join(f"{label!r} ({n})" for label, n in counts.items())
-    raise ValueError(f"name the control context with --control; the labels present are {listed}")
+    if not control:
+        listed = ", ".join(f"{str(label)!r} ({n})" for label, n in counts.items())
+        raise ValueError(f"name the control context with --control; the labels present are {listed}")
+    meant = [label for label in counts.index if str(label) == control]
+    return lb.plain(meant[0]) if len(meant) == 1 else control
 
 
 def write_text(path: Path, text: str) -> Path:
