@@ -49,10 +49,10 @@ def complaint(result):
 
 
 def fuzz(folder, cases, seed):
-    """Run the commands on damaged files; returns complaints as (case, arguments, what)."""
+    """Run the commands on damaged files; returns complaints as (case, arguments, what), and how many were refused."""
     (folder / "valid").mkdir()
     paths, found, refused = valid_files(folder / "valid"), [], 0
-    for case in range(cases):
+    for case in cases:
         rng = np.random.default_rng([seed, case])
         place = folder / "case"
         place.mkdir()
@@ -70,6 +70,6 @@ def fuzz(folder, cases, seed):
 @pytest.mark.filterwarnings("ignore")
 def test_malformed_input_never_ends_in_a_traceback(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found, refused = fuzz(tmp_path, 150, seed=1)
+    found, refused = fuzz(tmp_path, range(150), seed=1)
     assert found == []
     assert refused > 75  # the damage is real

@@ -160,9 +160,7 @@ def fit(
 
     options = {"intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened}
     source = {"context_column": context_column, "control": control, "layer": layer, "adjust": adjust}
-    said = run_fit(
-        Job(data, out, method, {**options, "gamma": gamma}, source, bootstrap, jobs, seed, truth, progress)
-    )
+    said = run_fit(Job(data, out, method, {**options, "gamma": gamma}, source, bootstrap, jobs, seed, truth, progress))
     typer.echo(json.dumps(said.as_json) if as_json else said.text)
     typer.echo(f"wrote {out}/: {', '.join(said.files)}", err=True)
 

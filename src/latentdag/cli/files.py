@@ -8,6 +8,7 @@ import pandas as pd
 
 from latentdag import labels as lb
 from latentdag import stream
+from latentdag.cli.limits import bounded_memory
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
 from latentdag.simulate import sample
@@ -53,7 +54,8 @@ def _control(path: Path, context_column: str, layer: str | None, control: str) -
     """The label that the user's text means: labels of parquet and AnnData can be numbers. Never a guess."""
     if control and is_delimited(path):
         return control  # text tables have text labels
-    reader = open_source(path, context_column, layer=layer)
+    with bounded_memory(path):
+        reader = open_source(path, context_column, layer=layer)
     try:
         counts = pd.Series(reader.labels).value_counts()
     finally:
