@@ -134,5 +134,5 @@ def share_legend(made: "Figure", axes: Sequence["Axes"], columns: int = 6) -> No
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    place = {"loc": "outside lower center", "ncols": min(len(found), columns), "frameon": False}
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": min(len(found), columns), "frameon": False}
     made.legend(found.values(), found.keys(), **place)

@@ -1,0 +1,278 @@
+"""What happens off the model, since users will be: accuracy, and whether the tests say so.
+
+One assumption is broken at a time (:mod:`latentdag.experiments.off_model`), at 2,500 samples per context; and without
+any break the number of samples goes from 50 to 5,000. Latents are scored by the contexts that target them, so that fits
+with more or fewer latents than the truth can be compared too.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+
+from latentdag import simulate
+from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
+from latentdag.experiments.draw import figure, share_legend, short_number, tidy
+from latentdag.experiments.fits import attempt
+from latentdag.experiments.off_model import BREAKS
+from latentdag.inference.membership import membership_test
+from latentdag.inference.targets import off_targets
+from latentdag.model import LatentModel
+from latentdag.moments import Moments
+from latentdag.result import Fit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CONVENTIONS = ("figures", "text")
+SAMPLES = 2_500
+COUNTS = (50, 100, 200, 500, 1_000, 5_000)
+METHODS = ("projection", "closed-form", "likelihood")
+UPSTREAM = "likelihood, upstream"
+COLOURS = {"projection": "#c05621", "closed-form": "#2f855a", "likelihood": "#2b6cb0", UPSTREAM: "#1a202c"}
+QUICK = (("none", "0"), ("measurement noise", "0.1"), ("off-target", "1"), ("unintervened", "a source"))
+
+
+def cells(settings: Settings) -> list[dict[str, Any]]:
+    grid = [(name, level, SAMPLES) for name, levels in BREAKS.items() for level in levels]
+    if settings.quick:
+        grid = [each for each in grid if each[:2] in QUICK]
+    grid += [("none", "0", n) for n in (COUNTS[:1] if settings.quick else COUNTS)]
+    return [
+        {"convention": convention, "break": name, "level": level, "n": n, "model": s, "seed": settings.seed}
+        for convention in CONVENTIONS[: 1 if settings.quick else 2]
+        for name, level, n in grid
+        for s in range(settings.models)
+    ]
+
+
+def run(cell: Cell, shared: None) -> list[Row]:
+    """Every method on one draw; the verdicts belong to the draw and stand with the likelihood."""
+    truth = simulate.random_model(convention=cell["convention"], rng=[cell["seed"], cell["model"]])
+    rng = np.random.default_rng([cell["seed"], cell["model"], cell["n"]])
+    data = BREAKS[cell["break"]][cell["level"]](truth, cell["n"], rng)
+    m = Moments.from_samples(*data, control=truth.control)
+    rows = []
+    for method in (*METHODS, *([UPSTREAM] if cell["break"] == "unintervened" else [])):
+        options = {"unintervened": "upstream"} if method == UPSTREAM else {}
+        found, failure = attempt(m, method.split(",")[0], **options)
+        row = {**cell, "method": method, "failure": failure, **scores(truth, found)}
+        rows.append(row | (_verdicts(found, m, data) if method == "likelihood" else dict.fromkeys(VERDICTS)))
+    return rows
+
+
+def scores(truth: LatentModel, found: Fit | None) -> Row:
+    """Order, latents and edges of a fit, latents identified by their contexts; those nobody targets are left out."""
+    row: Row = dict.fromkeys(("order_correct", "correlation", "edges_correct", "converged"))
+    if found is None:
+        return row
+    pairs = {name: found.targets[c] for c, name in truth.targets.items() if isinstance(found.targets.get(c), str)}
+    position = {name: i for i, name in enumerate(found.order)}
+    ancestors = {name: nx.ancestors(truth.graph, name) & set(pairs) for name in pairs}
+    right = all(position[pairs[a]] < position[pairs[b]] for b in pairs for a in ancestors[b])
+    Sigma, sizes = truth.covariance(), []
+    for ours, theirs in pairs.items():
+        h, g = truth.unmixing[truth.latents.index(ours)], found.model.unmixing[found.latents.index(theirs)]
+        sizes.append(abs(h @ Sigma @ g) / np.sqrt((h @ Sigma @ h) * (g @ Sigma @ g)))
+    return {
+        "order_correct": bool(right),
+        "correlation": float(np.mean(sizes)),
+        "edges_correct": bool(_edges(truth, pairs) == _fitted_edges(found, pairs)),
+        "converged": bool(found.converged),
+    }
+
+
+def _edges(truth: LatentModel, pairs: dict[str, str]) -> set[tuple[str, str]]:
+    return {(pairs[a], pairs[b]) for a, b in truth.graph.edges if a in pairs and b in pairs}
+
+
+def _fitted_edges(found: Fit, pairs: dict[str, str]) -> set[tuple[str, str]]:
+    known = set(pairs.values())
+    return {(a, b) for a, b in found.graph.edges if a in known and b in known}
+
+
+VERDICTS = ("flagged", "flagged_robust", "rank_rejects", "omnibus_p", "off_targets")
+
+
+def _verdicts(found: Fit | None, m: Moments, data: Any) -> Row:
+    """What the tests say: the membership test for Gaussian samples and for any, and effects on wrong latents."""
+    said: Row = dict.fromkeys(VERDICTS)
+    if found is None:
+        return said
+    test = membership_test(m, fit=found)
+    said |= {"flagged": not test.in_model, "rank_rejects": bool(test.drop), "omnibus_p": float(test.omnibus.p_value)}
+    said["flagged_robust"] = not membership_test(m, data=data, fit=found).in_model
+    try:
+        said["off_targets"] = bool(off_targets(found, m, data=data).table["is_target"].any())
+    except ValueError:  # too few samples for standard errors
+        said["off_targets"] = None
+    return said
+
+
+def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
+    accuracy, flags = [], []
+    for (convention, name, level, n), part in rows.groupby(["convention", "break", "level", "n"], sort=False):
+        key = {"convention": convention, "break": name, "level": level, "n": int(n)}
+        for method, fits in part.groupby("method", sort=False):
+            accuracy.append(
+                {
+                    **key,
+                    "method": method,
+                    "order right": _mean(fits["order_correct"]),
+                    "edges right": _mean(fits["edges_correct"]),
+                    "correlation of latents, median": float(fits["correlation"].astype(float).median()),
+                    "failed": int((fits["failure"] != "").sum()),
+                }
+            )
+        tested = part[part["method"] == "likelihood"]
+        flags.append(
+            {
+                **key,
+                "membership rejects": _mean(tested["flagged"]),
+                "the same, any noise": _mean(tested["flagged_robust"]),
+                "rank rejects": _mean(tested["rank_rejects"]),
+                "off-target effects found": _mean(tested["off_targets"]),
+            }
+        )
+    return Outcome(_findings(accuracy, flags), {"Do the tests say so": flags, "Accuracy": accuracy})
+
+
+def _mean(values: pd.Series) -> float | None:
+    known = values.dropna().astype(float)
+    return float(known.mean()) if len(known) else None
+
+
+def _findings(accuracy: list[dict[str, Any]], flags: list[dict[str, Any]]) -> list[str]:
+    """Per convention: false alarms on the model, and where the order suffers without an alarm."""
+    said = []
+    for convention in dict.fromkeys(line["convention"] for line in flags):
+        here = [line for line in flags if line["convention"] == convention and line["n"] == SAMPLES]
+        right = {
+            (line["break"], line["level"]): line["order right"]
+            for line in accuracy
+            if line["convention"] == convention and line["method"] == "likelihood" and line["n"] == SAMPLES
+        }
+        none = next(line for line in here if line["break"] == "none")
+        said.append(
+            f"Convention of the {convention}: on the model the test for any noise rejects "
+            f"{none['the same, any noise']:.0%} at a level of 5 %, and the likelihood's order is right in "
+            f"{right['none', '0']:.0%}."
+        )
+        silent = [
+            f"{line['break']} {line['level']} ({right[line['break'], line['level']]:.0%} right, "
+            f"{line['the same, any noise']:.0%} flagged)"
+            for line in here
+            if (right[line["break"], line["level"]] or 0.0) < 0.8 and (line["the same, any noise"] or 0.0) < 0.5
+        ]
+        said.append(
+            f"Convention of the {convention}: the order is often wrong and the test mostly silent for "
+            + (", ".join(silent) if silent else "none of the breaks")
+            + "."
+        )
+    return said
+
+
+def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
+    figures = {}
+    for convention, part in rows.groupby("convention", sort=False):
+        figures[f"breaks-{convention}"] = _draw_breaks(part[part["n"] == SAMPLES], convention)
+    figures["counts"] = _draw_counts(rows[rows["break"] == "none"])
+    return figures
+
+
+def _draw_breaks(part: pd.DataFrame, convention: str) -> "Figure":
+    """One line per break and level: order, latents, and the share flagged."""
+    keys = list(dict.fromkeys(zip(part["break"], part["level"], strict=True)))
+    made = figure(10.5, 0.38 * len(keys) + 1.9)
+    axes = made.subplots(1, 3, sharey=True)
+    for (method, colour), shift in zip(COLOURS.items(), (-0.24, -0.08, 0.08, 0.24), strict=True):
+        fits = part[part["method"] == method]
+        style = {"color": colour, "ms": 5, "ls": "none", "marker": "o", "label": method}
+        _dots(axes[0], [_mean(_of(fits, key)["order_correct"]) for key in keys], shift, style)
+        _dots(axes[1], [_median(1 - _of(fits, key)["correlation"].astype(float)) for key in keys], shift, style)
+    tested = part[part["method"] == "likelihood"]
+    for column, label, marker, shift in (
+        ("flagged", "membership test, Gaussian", "o", -0.2),
+        ("flagged_robust", "membership test, any noise", "D", 0.0),
+        ("off_targets", "off-target test", "x", 0.2),
+    ):
+        style = {"color": "#6b46c1", "ms": 5, "ls": "none", "marker": marker, "label": label}
+        _dots(axes[2], [_mean(_of(tested, key)[column]) for key in keys], shift, style)
+    axes[2].axvline(0.05, color="#8a8a8a", ls=":", lw=1)
+    labels = [name if name == "none" else f"{name}: {level}" for name, level in keys]
+    axes[0].set_yticks(range(len(keys)), labels)
+    axes[0].invert_yaxis()
+    titles = ("order right (fraction)", "1 − correlation of latents (median)", "flagged (fraction; dotted: 5 %)")
+    for ax, title in zip(axes, titles, strict=True):
+        ax.set(title=title)
+        tidy(ax)
+    axes[0].set_xlim(-0.03, 1.03)
+    axes[1].set_xscale("log")
+    axes[2].set_xlim(-0.03, 1.03)
+    share_legend(made, list(axes), columns=4)
+    made.suptitle(f"One assumption broken at a time, n = {SAMPLES:,}, convention of the {convention}", fontsize=11)
+    return made
+
+
+def _dots(ax: Any, values: list[float | None], shift: float, style: dict[str, Any]) -> None:
+    """One dot per line, a little above or below it so that equal values do not hide each other."""
+    known = [(value, y + shift) for y, value in enumerate(values) if value is not None]
+    if known:
+        ax.plot(*np.array(known).T, **style)
+
+
+def _median(values: pd.Series) -> float | None:
+    # correlations of 1 up to rounding would have no place on a logarithmic axis
+    return float(max(values.median(), 1e-8)) if values.notna().any() else None
+
+
+def _of(part: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
+    return part[(part["break"] == key[0]) & (part["level"] == key[1])]
+
+
+def _draw_counts(part: pd.DataFrame) -> "Figure":
+    """Accuracy on the model against the number of samples."""
+    conventions = list(dict.fromkeys(part["convention"]))
+    made = figure(4.6 * len(conventions), 3.8)
+    axes = made.subplots(1, len(conventions), squeeze=False)[0]
+    for ax, convention in zip(axes, conventions, strict=True):
+        here = part[part["convention"] == convention]
+        for method in METHODS:
+            fits = here[here["method"] == method]
+            right = fits["order_correct"].astype(float).fillna(0.0).groupby(fits["n"]).mean()
+            ax.plot(right.index, right, "o-", color=COLOURS[method], label=f"{method}: order right")
+        tested = here[here["method"] == "likelihood"]
+        flagged = tested["flagged_robust"].dropna().astype(float)
+        share = flagged.groupby(tested["n"].reindex(flagged.index)).mean()
+        ax.plot(share.index, share, "D--", color="#6b46c1", ms=5, label="membership test, any noise: false alarms")
+        sizes = sorted(here["n"].unique())
+        ax.set(xscale="log", xlabel="samples per context", ylabel="fraction of models", ylim=(-0.03, 1.03))
+        ax.set_xticks(sizes, [short_number(n) for n in sizes])
+        ax.minorticks_off()
+        ax.set_title(f"on the model, convention of the {convention}")
+        tidy(ax)
+    share_legend(made, list(axes), columns=2)
+    return made
+
+
+EXPERIMENT = Experiment(
+    name="robustness",
+    title="Off the model",
+    question=(
+        "One assumption broken at a time, d = 5, p = 10, 2,500 samples per context; and on the model, 50 to 5,000 "
+        "samples. Noise: latents' noises of other laws. Curved effects: causes act with a quadratic part. Curved "
+        "mixing: features bend. Measurement noise: added to every feature, in its standard deviations. Off-target: "
+        "every context also multiplies the noise variance of another latent by one plus the level. Weak: an "
+        "intervention goes only this share of the way. Unintervened: no context targets a source, or the last effect; "
+        'there the likelihood is also fitted with `unintervened="upstream"`. Latents are scored by the contexts that '
+        "target them. A run is flagged where the membership test rejects at 5 %."
+    ),
+    models=50,
+    quick_models=3,
+    cells=cells,
+    run=run,
+    summarize=summarize,
+    draw=draw,
+    chunk=4,
+)
