@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +15,10 @@ from typer.testing import CliRunner
 import latentdag as ld
 from latentdag import experiments
 from latentdag.cli.app import app
+from latentdag.experiments import off_model
 from latentdag.experiments.bound import cramer_rao
+from latentdag.experiments.generative import default_model, truncated
+from latentdag.experiments.off_model import BREAKS
 from latentdag.experiments.runner import run_cells
 from latentdag.experiments.synthetic import from_the_truth
 
@@ -29,7 +33,7 @@ def check_folder(folder, rows_at_least):
     assert said["findings"]
     assert all(said["tables"].values())
     page = (folder / "README.md").read_text()
-    assert f"{said['models']} model" in page
+    assert f"{said['models']} {experiments.load(folder.name).unit}" in page
     assert f"seed {said['seed']}" in page
     assert all(sentence in page for sentence in said["findings"])
     figures = sorted(path.stem for path in folder.glob("*.svg"))
@@ -81,6 +85,108 @@ def test_a_killed_run_goes_on_and_gives_the_same_bytes(tmp_path, whole):
     assert start(tmp_path / "cut", "--jobs", "2").wait() == 0
     for name in ("runs.parquet", "summary.json", "README.md", "figures-mean.svg", "text-median.png"):
         assert (tmp_path / "cut/synthetic" / name).read_bytes() == (whole / "synthetic" / name).read_bytes()
+
+
+def quick(tmp_path, name, *more, models=2):
+    done = run(app, ["reproduce", name, "--quick", "--models", str(models), "--out", str(tmp_path), *more])
+    assert done.exit_code == 0, done.output
+    return check_folder(tmp_path / name, models)
+
+
+def test_membership(tmp_path):
+    rows, said = quick(tmp_path, "membership", models=4)
+    assert len(rows) == 16
+    areas = said["tables"]["Area under the curve"]
+    for line in areas:
+        # counting the class among its own false positives moves every curve half of the way to the diagonal
+        assert line["AUC, as published"] == pytest.approx((line["AUC, right"] + 0.5) / 2)
+    assert min(line["AUC, right"] for line in areas if line["test"] == "rank test") > 0.95
+
+
+def test_identifiability(tmp_path):
+    rows, _ = quick(tmp_path, "identifiability")
+    assert rows["moment_gap"].max() < 1e-10
+    pairs = rows[rows["part"] == "pair"]
+    assert (pairs["unmixing_gap"] > 0.1).all()
+    assert (rows["double_gap"].dropna() < 1e-10).all()
+    assert rows.loc[rows["part"] == "soft", "closure_identified"].all()
+    control = rows[rows["part"] == "control"].set_index("name")
+    assert control["admissible"].to_dict() == {
+        "one latent": "0, 1",
+        "star, d = 2": "0",
+        "star, d = 4": "0",
+        "cancellation": "0",
+    }
+    assert control.loc["cancellation", "by_the_rule"] == "2"
+
+
+def test_robustness(tmp_path):
+    rows, _ = quick(tmp_path, "robustness")
+    tested = rows[(rows["method"] == "likelihood") & (rows["n"] == 2_500)].set_index("break")
+    assert tested.loc["off-target", "flagged_robust"].all()
+    assert set(rows.loc[rows["break"] == "unintervened", "method"]) > {"likelihood", "likelihood, upstream"}
+    on_model = rows[(rows["break"] == "none") & (rows["n"] == 2_500) & (rows["method"] == "likelihood")]
+    assert (on_model["correlation"] > 0.99).all()
+
+
+@pytest.mark.parametrize("name", list(BREAKS))
+def test_every_break_draws_samples_of_every_context(name):
+    truth = ld.simulate.random_model(3, 4, rng=0)
+    for draw in BREAKS[name].values():
+        X, contexts = draw(truth, 50, np.random.default_rng(0))
+        kept = len(truth.contexts) - (name == "unintervened")
+        assert X.shape == (50 * kept, 4)
+        assert len(set(contexts)) == kept
+        assert np.isfinite(X).all()
+
+
+def test_breaks_of_size_nothing_are_the_model():
+    truth = ld.simulate.random_model(rng=1)
+    exact = truth.moments()
+    for draw in (
+        off_model.curved_effects(0.0),
+        off_model.off_target(0.0),
+        off_model.weak(1.0),
+        off_model.measurement_noise(0.0),
+    ):
+        m = ld.Moments.from_samples(*draw(truth, 20_000, np.random.default_rng(0)), control="control")
+        s = np.sqrt(np.diagonal(exact.covariances, axis1=1, axis2=2))
+        gap = np.abs(m.covariances - exact.covariances) / (s[:, :, None] * s[:, None, :])
+        assert gap.max() < 0.06
+
+
+def test_semisynthetic_from_any_fit(tmp_path):
+    truth = ld.simulate.random_model(3, 5, rng=2)
+    ld.fit(ld.simulate.sample_moments(truth, 100_000, rng=0)).save(tmp_path / "fit.npz")
+    rows, said = quick(tmp_path, "semisynthetic", "--fit", str(tmp_path / "fit.npz"))
+    assert (rows["latents"] == 3).all()
+    assert (rows["edges"] == truth.graph.number_of_edges()).all()
+    assert "2 datasets per setting" in (tmp_path / "semisynthetic/README.md").read_text()
+    assert "fit.npz" in said["findings"][0]
+
+
+def test_the_default_generative_model_is_cut_and_always_the_same():
+    first, second = (truncated(default_model(0, quick=True)) for _ in range(2))
+    assert (first.unmixing == second.unmixing).all()
+    B_0 = first.structural()
+    off = B_0[~np.eye(len(B_0), dtype=bool)]
+    assert (np.abs(off[off != 0]) > 0.04).all()
+
+
+def test_a_fit_that_cannot_generate_is_refused(tmp_path):
+    truth = ld.simulate.random_model(3, 3, rng=2)
+    m = ld.simulate.sample_moments(truth, 1_000, rng=0)
+    ld.fit(m, intervention="soft").save(tmp_path / "soft.npz")
+    done = run(app, ["reproduce", "semisynthetic", "--fit", str(tmp_path / "soft.npz"), "--out", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "perfect intervention" in done.output
+
+
+def test_scaling(tmp_path):
+    rows, _ = quick(tmp_path, "scaling", models=1)
+    assert set(rows["method"]) == {"projection", "closed-form", "likelihood"}
+    assert (rows["peak_mb"] > 0).all()
+    assert "differ from run to run" in (tmp_path / "scaling/README.md").read_text()
 
 
 def small(run, n=10, chunk=3):

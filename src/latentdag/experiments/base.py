@@ -82,6 +82,8 @@ class Experiment:
         What all cells need and is slow to make.
     timed : names of columns
         Those that measure time or memory of this run, and so differ from run to run.
+    unit : str
+        What ``models`` counts.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Experiment:
     chunk: int = 10
     shared: Callable[[Settings], Any] = nothing_shared
     timed: tuple[str, ...] = ()
+    unit: str = "model"
 
     def settings(
         self, models: int | None = None, seed: int = 0, quick: bool = False, fit: Path | None = None

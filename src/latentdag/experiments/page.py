@@ -28,7 +28,7 @@ def summary(experiment: Experiment, settings: Settings, outcome: Outcome) -> dic
 def page(experiment: Experiment, settings: Settings, said: dict[str, Any], figures: Sequence[str]) -> str:
     """``README.md``: the question, what was run, what was found, figures, tables."""
     lines = [f"# {experiment.title}", "", experiment.question, ""]
-    count = f"{settings.models} model{'s' * (settings.models != 1)} per setting, seed {settings.seed}"
+    count = f"{settings.models} {experiment.unit}{'s' * (settings.models != 1)} per setting, seed {settings.seed}"
     lines += [f"{count}, latentdag {said['version']}. Again with:", "", f"    {command(experiment, settings)}", ""]
     lines += [f"* {sentence}" for sentence in said["findings"]]
     for name in figures:
