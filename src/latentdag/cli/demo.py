@@ -106,10 +106,6 @@ def _write_figure(path: Path, truth: LatentModel, found: Fit) -> Path:
     figure, axes = plt.subplots(1, 2, figsize=(9, 5.5))
     latent_graph(truth, axes[0], title="True latent graph")
     latent_graph(_signs_like(truth, found), axes[1], like=truth, title=f"Estimated (method {found.method})")
-    figure.text(
-        0.5, 0.97, "Nodes are named after the perturbation that hits them; edge width is the effect in standard "
-        "deviations, blue positive, orange negative.", ha="center", va="bottom", fontsize=8, color="#555555",
-    )  # fmt: skip
     write_figure(path, figure)
     plt.close(figure)
     return path
