@@ -13,6 +13,9 @@ from latentdag.core.linalg import Array, IntArray, complement
 #: Stop when the likelihood can be raised by less than this many nats.
 GAIN_TOLERANCE = 1e-5
 
+#: A maximum missed by less than this many nats is one: no order, edge or standard error depends on it.
+CONVERGED = 1e-3
+
 #: Number of latents up to which the information is cheaper as a matrix than as an operator.
 DENSE_UP_TO = 10
 
@@ -75,7 +78,7 @@ def maximize(
             H, now = _quasi_newton(design, H, now, mechanisms)
         elif moved is None or stalls > 12:
             break
-    return Optimum(H, now.value, now.rows, gain, bool(gain <= max(gain_tol, 1e-9 * abs(now.value))))
+    return Optimum(H, now.value, now.rows, gain, bool(gain <= max(gain_tol, CONVERGED, 1e-9 * abs(now.value))))
 
 
 def _quasi_newton(
