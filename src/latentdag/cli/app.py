@@ -228,3 +228,45 @@ def reproduce(
     typer.echo(said_of(done))
     for folder, _ in done:
         typer.echo(f"wrote {folder}/", err=True)
+
+
+@app.command()
+@user_errors
+def workflow(
+    screen: Annotated[str, typer.Argument(help="An .h5ad file, or the data set papalexi_thp1 or kras.")],
+    cohort: Annotated[str, typer.Option(help="Table of expression, or the data set tcga_luad.")] = "tcga_luad",
+    survival: Annotated[Path | None, typer.Option(help="Table of survival of a cohort of yours.")] = None,
+    time_column: Annotated[str, typer.Option(help="Its column of times.")] = "",
+    event_column: Annotated[str, typer.Option(help="Its column of events (1 died).")] = "",
+    control: Control = "",
+    context_column: Annotated[str, typer.Option(help="Column of .obs with each cell's context.")] = "",
+    layer: Layer = None,
+    genes: Annotated[str, typer.Option(help="File that lists a gene set; by default all genes.")] = "",
+    n_genes: Annotated[int, typer.Option(min=2, help="The most variable of them.")] = 30,
+    contexts: Annotated[str, typer.Option(help="Contexts, separated by commas; by default all.")] = "",
+    min_cells: Annotated[int, typer.Option(min=3, help="Contexts with fewer cells are left out.")] = 200,
+    adjust: Adjust = "",
+    members_only: Annotated[bool, typer.Option(help="Fit only contexts that pass the test.")] = False,
+    scaling: Annotated[str, typer.Option(help="Genes of the cohort: control or none.")] = "control",
+    alpha: Annotated[float, typer.Option(min=0, max=1, help="False-discovery rate.")] = 0.1,
+    random: Annotated[int, typer.Option(min=0, help="Random mixtures to compare with.")] = 200,
+    root: Annotated[Path | None, typer.Option(help="Folder with data sets.")] = None,
+    seed: Seed = 0,
+    out: OutFolder = Path("workflow"),
+    progress: Progress = None,
+    as_json: Json = False,
+) -> None:
+    """The paper's workflow: screen to latents, latents to patients' survival, with the genes as baseline."""
+    from latentdag.cli.workflow import run_workflow
+
+    source = {
+        "context_column": context_column, "control": control, "layer": layer, "adjust": adjust, "root": root,
+        "survival": survival, "time_column": time_column, "event_column": event_column,
+    }  # fmt: skip
+    options = {
+        "genes": genes, "n_genes": n_genes, "contexts": contexts, "min_cells": min_cells, "members_only": members_only,
+        "scaling": scaling, "alpha": alpha, "n_random": random, "rng": seed,
+    }  # fmt: skip
+    said = run_workflow(screen, cohort, out, source, options, progress)
+    typer.echo(json.dumps(said.as_json) if as_json else said.text)
+    typer.echo(f"wrote {out}/: start with {out}/workflow.html", err=True)

@@ -1,0 +1,175 @@
+"""What ``latentdag workflow`` does between reading and writing."""
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from latentdag import datasets, report
+from latentdag import workflow as wf
+from latentdag.cli.files import write_figure
+from latentdag.cli.results import check_place, write_result, write_table
+from latentdag.cli.run import Said, records
+from latentdag.datasets.containers import Cohort, Screen
+from latentdag.datasets.variants import names_in
+from latentdag.report.about import moments_hash, versions
+from latentdag.stream.damage import reading
+from latentdag.stream.optional import optional
+
+#: Columns of a survival table that are looked for, unless others are named.
+TIMES, EVENTS = ("time", "OS.time", "_OS"), ("event", "OS", "_OS_IND")
+
+
+def run_workflow(
+    screen: str, cohort: str, out: Path, source: dict[str, Any], options: dict[str, Any], progress: bool | None
+) -> Said:
+    """Read a screen and a cohort, run the workflow, write the fit's folder and into it what survival says."""
+    began = time.monotonic()
+    check_place(out)
+    measured, adjust = read_screen(screen, source)
+    patients = read_cohort(cohort, source)
+    chosen = dict(options)
+    chosen["genes"] = names_in(Path(chosen["genes"])) if chosen["genes"] else None
+    chosen["contexts"] = _names(chosen["contexts"]) or None
+    found = wf.run(measured, patients, adjust=adjust, progress=progress, **chosen)
+    parameters = {
+        "screen": screen,
+        "cohort": cohort,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - began, 1),
+        "method": found.fit.method,
+        "options": {name: value for name, value in options.items() if name != "rng"},
+        "source": {name: str(value) for name, value in source.items() if value},
+        "seed": options["rng"],
+        "versions": versions(),
+        "moments": moments_hash(found.moments),
+    }
+    files = write_result(out, found.fit, found.moments, parameters)
+    return Said("\n".join(found.sentences()), _as_json(found, out), sorted([*files, *_write(out, found)]))
+
+
+def _write(out: Path, found: wf.Workflow) -> list[str]:
+    """Pages, tables and figures of survival, beside those of the fit."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from latentdag.workflow.page import figures
+
+    tables = {
+        "survival-latents": found.latents.reset_index(names="latent"),
+        "survival-genes": found.genes.reset_index(names="gene"),
+        "survival-random": found.random.reset_index(names="mixture"),
+        "scores": found.scores.reset_index(names="patient"),
+        "membership": found.membership.summary.reset_index().assign(unchanged=_aligned(found)),
+        "genes": found.choice.table.reset_index(),
+    }
+    for name, table in tables.items():
+        write_table(out / "tables" / name, table)
+    for name, figure in figures(found).items():
+        for kind in ("svg", "png"):
+            write_figure(out / "figures" / f"{name}.{kind}", figure)
+        plt.close(figure)
+    # once more, with the samples: tests and errors of the fit's own page then hold without Gaussian noise too
+    report.write(
+        found.fit, out / "report.html", found.moments, tests=found.membership, data=found.samples, title=found.screen
+    )
+    for name in ("workflow.html", "workflow.md"):
+        wf.write(found, out / name, report_link="report.html")
+    return [
+        *(f"tables/{name}.csv" for name in tables), "figures/latent-graph-survival.png", "figures/hazard-latents.png",
+        "figures/hazard-genes.png", "workflow.html", "workflow.md",
+    ]  # fmt: skip
+
+
+def _aligned(found: wf.Workflow) -> list[float]:
+    return [float(found.unchanged.get(c, float("nan"))) for c in found.membership.summary.index]
+
+
+def _as_json(found: wf.Workflow, out: Path) -> dict[str, Any]:
+    said = {
+        "in_model": bool(found.membership.in_model),
+        "verdict": found.membership.verdict,
+        "order": list(found.fit.order),
+        "edges": records(found.edges),
+        "latents": records(found.latents.reset_index(names="latent")),
+        "significant_latents": found.significant,
+        "significant_genes": [str(g) for g in found.genes.index[found.genes["significant"]]],
+        "out": str(out),
+    }
+    return json.loads(json.dumps(said))
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_screen(screen: str, source: dict[str, Any]) -> tuple[Screen, list[str]]:
+    """A screen by the name of a data set, or from an .h5ad file; and the covariates to regress out."""
+    adjust, root = _names(source["adjust"]), source["root"]
+    if screen == "papalexi_thp1":
+        return datasets.papalexi_thp1(root, strict=True), adjust or ["rep"]
+    if screen == "kras":
+        return datasets.kras(root), adjust
+    path = Path(screen)
+    if not path.exists():
+        raise FileNotFoundError(f"{screen} is neither a file nor a data set (papalexi_thp1, kras)")
+    if not source["control"] or not source["context_column"]:
+        raise ValueError("name the column of .obs with each cell's context (--context-column) and the --control in it")
+    anndata = optional("anndata", "anndata", f"reading {path}")
+    with reading(path):
+        adata = anndata.read_h5ad(path)
+    made = wf.screen_of(adata, source["context_column"], source["control"], source["layer"])
+    return replace(made, name=path.stem), adjust
+
+
+def read_cohort(cohort: str, source: dict[str, Any]) -> Cohort:
+    """A cohort by the name of a data set, or from a table of expression and one of survival."""
+    if cohort == "tcga_luad":
+        return datasets.tcga_luad(source["root"])
+    path = Path(cohort)
+    if not path.exists():
+        raise FileNotFoundError(f"{cohort} is neither a file nor a data set (tcga_luad)")
+    if not source["survival"]:
+        raise ValueError("name the table of survival with --survival: patients in its first column, time and event")
+    survival = _survival(Path(source["survival"]), source["time_column"], source["event_column"])
+    expression = _table(path)
+    if not len(expression.index.intersection(survival.index)):
+        expression = expression.T  # genes in rows
+    shared = expression.index.intersection(survival.index)
+    if not len(shared):
+        raise ValueError(f"{path} and {source['survival']} have no patient in common")
+    return Cohort(path.name.split(".")[0], expression.loc[shared].astype(float), survival.loc[shared])
+
+
+def _survival(path: Path, time: str, event: str) -> pd.DataFrame:
+    table = _table(path)
+    columns = {}
+    for role, named, known in (("time", time, TIMES), ("event", event, EVENTS)):
+        found = [name for name in ([named] if named else known) if name in table]
+        if not found:
+            raise ValueError(
+                f"{path} has no column {named or ' or '.join(known)}; name the {role} with --{role}-column"
+            )
+        columns[role] = pd.to_numeric(table[found[0]], errors="coerce")
+    made = pd.DataFrame(columns)
+    made = made[made.notna().all(axis=1) & (made["time"] > 0) & ~made.index.duplicated()]
+    return made.astype({"event": int})
+
+
+def _table(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    with reading(path):
+        made = pd.read_csv(path, index_col=0, sep="\t" if ".tsv" in path.suffixes else ",")
+    made.index = made.index.astype(str)
+    return made
+
+
+def _names(text: str | Iterable[str]) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()] if isinstance(text, str) else list(text)

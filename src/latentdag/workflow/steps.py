@@ -1,0 +1,239 @@
+"""The whole workflow in one call, with what every step found."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from latentdag.datasets.containers import Cohort, Screen
+from latentdag.fitting import fit as run_fit
+from latentdag.inference.membership import MembershipTest, holm, membership_test
+from latentdag.inference.rank import p_value_column, rank_test
+from latentdag.moments import Moments
+from latentdag.progress import Progress
+from latentdag.result import Fit
+from latentdag.survival import ALPHA, cox_table
+from latentdag.workflow.choose import MIN_CELLS, Choice, choose
+from latentdag.workflow.transfer import random_scores, transfer_scores
+
+
+@dataclass(frozen=True, eq=False)
+class Workflow:
+    """What the workflow found.
+
+    Attributes
+    ----------
+    screen, cohort : str
+        Names of the data.
+    choice : Choice
+        Cells, contexts and genes.
+    moments : Moments
+    unchanged : Series
+        Per context the p-value, by Holm, of a covariance equal to the control's: large where a perturbation does not
+        show in it.
+    membership : MembershipTest
+        Of all contexts chosen, before the fit; its omnibus test is of those that it keeps.
+    fit : Fit
+        Latents are called Z(context), so that nobody takes them for the gene or the perturbation of that name.
+    edges : DataFrame
+        Of the fit, with errors that hold without Gaussian noise; see :meth:`latentdag.Fit.edges`.
+    scores : DataFrame, patients × latents
+    latents, genes : DataFrame
+        Cox regressions per latent, and per gene as the baseline; see :func:`latentdag.survival.cox_table`. Latents have
+        the further column ``random_share``: how many random mixtures of the same genes have a p-value as small.
+    random : DataFrame
+        Cox regressions of those mixtures.
+    alpha : float
+        False-discovery rate of the marks.
+    scaling : str
+        How the cohort's genes were scaled.
+    covariates : names of covariates in the Cox regressions
+    """
+
+    screen: str
+    cohort: str
+    choice: Choice
+    moments: Moments
+    unchanged: pd.Series
+    membership: MembershipTest
+    fit: Fit
+    edges: pd.DataFrame
+    scores: pd.DataFrame
+    latents: pd.DataFrame
+    genes: pd.DataFrame
+    random: pd.DataFrame
+    alpha: float
+    scaling: str
+    covariates: tuple[str, ...] = ()
+
+    @property
+    def samples(self) -> tuple[np.ndarray, np.ndarray]:
+        """Cells of the fit and their contexts, normalised and adjusted."""
+        rows = np.isin(self.choice.contexts, np.array(self.moments.contexts))
+        return self.choice.X[rows], self.choice.contexts[rows]
+
+    @property
+    def significant(self) -> list[str]:
+        """Latents associated with survival at the false-discovery rate."""
+        return [str(name) for name in self.latents.index[self.latents["significant"]]]
+
+    def sentences(self) -> list[str]:
+        """What was found, in words that the numbers carry."""
+        m, marked = self.moments, self.significant
+        silent = int((~(self.unchanged <= 0.05)).sum())
+        patients, events = self.latents.attrs["patients"], self.latents.attrs["events"]
+        said = [
+            f"{m.n_contexts} contexts and the control {m.control!r}; {int(m.counts.sum()):,} cells; "
+            f"{m.n_features} genes.",
+            self.membership.verdict,
+        ]
+        if silent:
+            said.append(
+                f"In {silent} of {m.n_contexts} contexts the covariance cannot be told from the control's: what the "
+                "fit says of their latents rests mostly on shifts of the mean."
+            )
+        said += [
+            f"The graph has {self.fit.graph.number_of_edges()} edges between {len(self.fit.latents)} latents.",
+            f"Of {len(self.latents)} latents, {_number(len(marked))} associated with survival in {self.cohort} "
+            f"({patients} patients, {events} deaths) at a false-discovery rate of {self.alpha:g}"
+            + (f": {', '.join(marked)}." if marked else "."),
+            f"Of the {len(self.genes)} genes by themselves, {_number(int(self.genes['significant'].sum()))}.",
+        ]
+        if len(self.random):
+            share = float((self.random["p_value"] < 0.05).mean())
+            best = self.latents["p_value"].idxmin()
+            said.append(
+                f"Of {len(self.random)} random mixtures of the same genes, {share:.0%} have p < 0.05, where no "
+                f"association would give 5 %, and {self.latents['random_share'][best]:.1%} have a p-value as small as "
+                f"that of {best}, the smallest of the latents: survival alone is no sign that a latent is right."
+            )
+        return said
+
+
+def _number(n: int) -> str:
+    return "none is" if n == 0 else "1 is" if n == 1 else f"{n} are"
+
+
+def run(
+    screen: Screen,
+    cohort: Cohort,
+    *,
+    genes: Iterable[str] | None = None,
+    n_genes: int = 30,
+    contexts: Iterable[str] | None = None,
+    min_cells: int = MIN_CELLS,
+    counts: bool | None = None,
+    adjust: Iterable[str] = (),
+    targets: Mapping[Any, str] | None = None,
+    members_only: bool = False,
+    scaling: Literal["control", "none"] = "control",
+    covariates: pd.DataFrame | None = None,
+    alpha: float = ALPHA,
+    n_random: int = 200,
+    rng: Any = 0,
+    progress: bool | None = None,
+    **options: Any,
+) -> Workflow:
+    """From a screen and a cohort to latents that go with survival.
+
+    Parameters
+    ----------
+    screen : Screen
+        For example ``latentdag.datasets.kras()``, or :func:`latentdag.workflow.screen_of` of an AnnData object.
+    cohort : Cohort
+    genes, n_genes, contexts, min_cells, counts, adjust
+        See :func:`latentdag.workflow.choose`. Genes are chosen among those that the cohort has too.
+    targets : mapping of context to latent, optional
+        Where contexts share a target; by default each has its own.
+    members_only : bool
+        Fit only the contexts that the membership test keeps.
+    scaling : "control" or "none"
+        See :mod:`latentdag.workflow.transfer`.
+    covariates : DataFrame, optional
+        Of the cohort's patients, in every Cox regression.
+    alpha : float
+        False-discovery rate, the paper's 0.1 by default.
+    n_random : int
+        Random mixtures of the same genes to compare with.
+    rng : seed or Generator
+        Of the random mixtures.
+    progress : bool, optional
+        By default in a terminal.
+    **options
+        Of :func:`latentdag.fit`.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer genes than latents, or any step has nothing to work with.
+    """
+    with Progress("workflow", 6, progress) as bar:
+        bar.say("choosing cells and genes")
+        among = [name for name, spread in cohort.expression.std().items() if spread > 0]
+        choice = choose(
+            screen, genes=genes, among=among, n_genes=n_genes, contexts=contexts, min_cells=min_cells, counts=counts,
+            adjust=adjust,
+        )  # fmt: skip
+        m, samples = choice.moments(), (choice.X, choice.contexts)
+        bar.advance()
+        bar.say("testing contexts")
+        tested = membership_test(m, samples)
+        if members_only:
+            m, samples = _members(m, samples, tested)
+        ranks = rank_test(m, rank=0, data=samples)
+        unchanged = pd.Series(holm(ranks[p_value_column(ranks)].to_numpy()), index=ranks.index, name="unchanged")
+        targets = {c: f"Z({c})" for c in m.contexts[1:]} if targets is None else targets
+        _check_size(m, targets)
+        bar.advance()
+        bar.say("fitting")
+        found = run_fit(m, targets=targets, **options)
+        edges = found.edges(level=0.95, data=samples)
+        bar.advance()
+        bar.say("survival per latent")
+        scores = transfer_scores(found.model, cohort.expression, scaling)
+        scores = scores[list(found.order)]
+        latents = cox_table(scores, cohort.survival, covariates=covariates, alpha=alpha)
+        bar.advance()
+        bar.say("survival per gene")
+        expression = cohort.expression[list(m.feature_names)]
+        baseline = cox_table(expression, cohort.survival, covariates=covariates, alpha=alpha)
+        bar.advance()
+        bar.say("survival per random mixture")
+        mixtures = random_scores(expression, n_random, rng)
+        random = cox_table(mixtures, cohort.survival, covariates=covariates, alpha=alpha)
+        latents["random_share"] = _share_as_small(latents["p_value"], random["p_value"])
+        bar.advance()
+    names = () if covariates is None else tuple(map(str, covariates.columns))
+    return Workflow(
+        screen.name, cohort.name, choice, m, unchanged, tested, found, edges, scores, latents, baseline, random, alpha,
+        scaling, names,
+    )  # fmt: skip
+
+
+def _members(
+    m: Moments, samples: tuple[np.ndarray, np.ndarray], tested: MembershipTest
+) -> tuple[Moments, tuple[np.ndarray, np.ndarray]]:
+    kept = tested.members
+    if not kept:
+        raise ValueError("the membership test keeps no context: nothing is left to fit (members_only=False fits all)")
+    m = m.select(kept)
+    rows = np.isin(samples[1], np.array(m.contexts))
+    return m, (samples[0][rows], samples[1][rows])
+
+
+def _check_size(m: Moments, targets: Mapping[Any, str]) -> None:
+    n = len(set(targets.values()))
+    if n > m.n_features:
+        raise ValueError(
+            f"{n} latents behind {m.n_features} genes cannot be told apart: raise n_genes, name fewer contexts, or say "
+            "with targets= which of them share a latent"
+        )
+
+
+def _share_as_small(p: pd.Series, random: pd.Series) -> np.ndarray:
+    """For each p-value the share of random ones that are no larger; nan where there are none to compare with."""
+    if not len(random):
+        return np.full(len(p), np.nan)
+    return np.array([np.nan if np.isnan(value) else float((random <= value).mean()) for value in p])
