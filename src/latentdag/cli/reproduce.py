@@ -16,7 +16,7 @@ from latentdag import experiments
 from latentdag.cli.files import write_figure, write_text
 from latentdag.experiments.base import Experiment, Settings
 from latentdag.experiments.page import page, summary
-from latentdag.experiments.runner import run_cells
+from latentdag.experiments.runner import chunk_folder, run_cells
 from latentdag.storage import write_atomically
 from latentdag.stream.optional import optional
 
@@ -44,12 +44,16 @@ def reproduce(
         raise ValueError("--fit is the generative model of 'semisynthetic'; no other experiment takes one")
     for package, extra in (("pyarrow", "big"), ("matplotlib", "plot")):
         optional(package, extra, "latentdag reproduce")  # complain before the work, not after it
-    kept, done = out / ".progress", []
+    kept, done, parts = out / ".progress", [], []
     for experiment in asked:
         settings = experiment.settings(models, seed, quick, fit)
+        parts.append(chunk_folder(experiment, settings, kept))
         rows = run_cells(experiment, settings, kept, jobs=jobs, scheduler=scheduler, progress=progress)
         done.append((out / experiment.name, write_outcome(out / experiment.name, experiment, settings, rows)))
-    shutil.rmtree(kept, ignore_errors=True)
+    for folder in parts:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not any(kept.iterdir()):  # another run may be at work in the same place
+        kept.rmdir()
     return done
 
 

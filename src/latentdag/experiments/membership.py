@@ -152,9 +152,9 @@ def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
     axes = made.subplots(len(sizes), len(CONVENTIONS), squeeze=False)
     for ax, (n, convention) in zip(axes.flat, [(n, c) for n in sizes for c in CONVENTIONS], strict=True):
         part = rows[(rows["n"] == n) & (rows["convention"] == convention)]
-        _panel(ax, part)
         ax.set(title=f"convention of the {convention}, n = {n:,}", aspect="equal")
         ax.set(xlabel="two-target models accepted", ylabel="one-target models accepted")
+        _panel(ax, part)
     share_legend(made, list(axes.flat), columns=2)
     figures["roc"] = made
     return figures

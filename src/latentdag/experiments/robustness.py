@@ -31,6 +31,9 @@ COUNTS = (50, 100, 200, 500, 1_000, 5_000)
 METHODS = ("projection", "closed-form", "likelihood")
 UPSTREAM = "likelihood, upstream"
 COLOURS = {"projection": "#c05621", "closed-form": "#2f855a", "likelihood": "#2b6cb0", UPSTREAM: "#1a202c"}
+#: Below this fraction of right orders, or this correlation of true and fitted latents, a break counts as harmful.
+BAD_ORDER, BAD_LATENTS = 0.8, 0.98
+
 QUICK = (("none", "0"), ("measurement noise", "0.1"), ("off-target", "1"), ("unintervened", "a source"))
 
 
@@ -148,8 +151,8 @@ def _findings(accuracy: list[dict[str, Any]], flags: list[dict[str, Any]]) -> li
     said = []
     for convention in dict.fromkeys(line["convention"] for line in flags):
         here = [line for line in flags if line["convention"] == convention and line["n"] == SAMPLES]
-        right = {
-            (line["break"], line["level"]): line["order right"]
+        fits = {
+            (line["break"], line["level"]): line
             for line in accuracy
             if line["convention"] == convention and line["method"] == "likelihood" and line["n"] == SAMPLES
         }
@@ -157,17 +160,20 @@ def _findings(accuracy: list[dict[str, Any]], flags: list[dict[str, Any]]) -> li
         said.append(
             f"Convention of the {convention}: on the model the test for any noise rejects "
             f"{none['the same, any noise']:.0%} at a level of 5 %, and the likelihood's order is right in "
-            f"{right['none', '0']:.0%}."
+            f"{fits['none', '0']['order right']:.0%}."
         )
-        silent = [
-            f"{line['break']} {line['level']} ({right[line['break'], line['level']]:.0%} right, "
-            f"{line['the same, any noise']:.0%} flagged)"
-            for line in here
-            if (right[line["break"], line["level"]] or 0.0) < 0.8 and (line["the same, any noise"] or 0.0) < 0.5
-        ]
+        silent = []
+        for line in here:
+            found = fits[line["break"], line["level"]]
+            order, same = found["order right"] or 0.0, found["correlation of latents, median"]
+            if (order < BAD_ORDER or same < BAD_LATENTS) and (line["the same, any noise"] or 0.0) < 0.5:
+                silent.append(
+                    f"{line['break']} {line['level']} (order right in {order:.0%}, latents correlate by {same:.2f}, "
+                    f"{line['the same, any noise']:.0%} flagged)"
+                )
         said.append(
-            f"Convention of the {convention}: the order is often wrong and the test mostly silent for "
-            + (", ".join(silent) if silent else "none of the breaks")
+            f"Convention of the {convention}: the likelihood suffers and the test is mostly silent for "
+            + ("; ".join(silent) if silent else "none of the breaks")
             + "."
         )
     return said

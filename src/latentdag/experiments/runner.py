@@ -53,7 +53,7 @@ def run_cells(
     cells = experiment.cells(settings)
     if not cells:
         raise ValueError(f"{experiment.name}: there is nothing to run with {settings}")
-    folder = kept / f"{experiment.name}-{_key(experiment, settings, cells)}"
+    folder = chunk_folder(experiment, settings, kept)
     folder.mkdir(parents=True, exist_ok=True)
     chunks = [
         (number, cells[start : start + experiment.chunk])
@@ -68,6 +68,15 @@ def run_cells(
                 bar.advance(len(chunks[number][1]))
     rows = [row for number, _ in chunks for row in json.loads(_path(folder, number).read_text())]
     return pd.DataFrame(rows)
+
+
+def chunk_folder(experiment: Experiment, settings: Settings, kept: Path) -> Path:
+    """Where finished chunks are: named by the work, so that other cells, data or versions never take them for theirs."""
+    data = "" if settings.fit is None else hashlib.sha256(settings.fit.read_bytes()).hexdigest()
+    cells = experiment.cells(settings)
+    said = [__version__, experiment.name, settings.seed, settings.quick, experiment.chunk, data, cells]
+    key = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+    return kept / f"{experiment.name}-{key}"
 
 
 def run_chunk(experiment: Experiment, chunk: Chunk, shared: Any) -> tuple[int, list[Row]]:
@@ -112,10 +121,3 @@ def _write(path: Path, rows: list[Row]) -> None:
     # repr of a float is read back as the same float, so the detour through text changes nothing
     text = json.dumps(rows, ensure_ascii=False)
     write_atomically(path, lambda file: file.write(text.encode()))
-
-
-def _key(experiment: Experiment, settings: Settings, cells: Sequence[Any]) -> str:
-    """Names the work: the same cells, data and version of the code."""
-    data = "" if settings.fit is None else hashlib.sha256(settings.fit.read_bytes()).hexdigest()
-    said = [__version__, experiment.name, settings.seed, settings.quick, experiment.chunk, data, list(cells)]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]

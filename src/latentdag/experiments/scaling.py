@@ -168,7 +168,8 @@ EXPERIMENT = Experiment(
         "Moments of 100,000 samples per context, about two parents per latent. One sweep grows latents, contexts and "
         "features together, where the paper's bound K²p³ has exponent 5; the other only features, where it has 3. "
         "Exponents are slopes on logarithmic scales from d = 20 or p = 50 on, of medians over models. Seconds are of "
-        "one processor core; memory is the most that a fit holds beyond its data."
+        "one processor core; memory is the most that a fit holds beyond its data. The paper's algorithm is measured in "
+        "the implementation here, which gives the same answer with fewer operations than the bound counts."
     ),
     models=3,
     quick_models=1,
