@@ -71,7 +71,7 @@ def run_cells(
 
 
 def chunk_folder(experiment: Experiment, settings: Settings, kept: Path) -> Path:
-    """Where finished chunks are: named by the work, so that other cells, data or versions never take them for theirs."""
+    """Where finished chunks are: named by the work, so that no other cells, data or version take them for theirs."""
     data = "" if settings.fit is None else hashlib.sha256(settings.fit.read_bytes()).hexdigest()
     cells = experiment.cells(settings)
     said = [__version__, experiment.name, settings.seed, settings.quick, experiment.chunk, data, cells]
