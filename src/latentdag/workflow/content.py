@@ -24,7 +24,7 @@ CARE = (
 _SURVIVAL = [
     ("score", "", "text"), ("hazard_ratio", "Hazard ratio per s.d.", "number"), ("lower", "from", "number"),
     ("upper", "to", "number"), ("z", "z", "number"), ("p_value", "p", "p"), ("q_value", "q (Benjamini–Hochberg)", "p"),
-    ("significant", "Significant", "yes"), ("proportional_p_value", "p, proportional hazards", "p"),
+    ("significant", "Marked", "yes"), ("proportional_p_value", "p, proportional hazards", "p"),
 ]  # fmt: skip
 
 _CONTEXTS = [
@@ -60,8 +60,8 @@ def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]
         "care": list(CARE),
         "report": report_link,
         "chosen": [
+            f"{m.n_features} genes, the most variable of those allowed: {', '.join(m.feature_names)}.",
             *found.choice.notes,
-            f"The {m.n_features} most variable of them: {', '.join(m.feature_names)}.",
             *([f"Contexts left out for too few cells: {left_out}."] if left_out else []),
         ],
         "tables": {
