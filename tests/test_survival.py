@@ -90,6 +90,11 @@ def test_scores_that_cannot_be_fitted_are_left_blank(patients):
     assert np.allclose(table["q_value"].drop("flat"), cox_table(scores, survival)["q_value"])
 
 
+def test_no_scores_give_an_empty_table(patients):
+    table = cox_table(patients[0].iloc[:, :0], patients[1])
+    assert table.shape == (0, cox_table(patients[0].iloc[:, :1], patients[1]).shape[1])
+
+
 def test_complaints_say_what_is_wrong(patients):
     scores, survival, age = patients
     for table, said in (

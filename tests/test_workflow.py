@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import io, sparse
 from typer.testing import CliRunner
 
 import latentdag as ld
@@ -212,6 +213,29 @@ def test_one_command_does_it_all(files):
         assert (out / "figures" / f"{name}.png").stat().st_size > 1000
     assert ld.Fit.load(out / "fit.npz").latents
     assert run(app, ["report", str(out), "--out", str(files / "r.md")]).exit_code == 0
+
+
+def test_kras_goes_through_the_same_command(files, screen):
+    """GEO's files as they are, here with simulated cells, from the folder that root names."""
+    folder = files / "data" / "kras"
+    folder.mkdir(parents=True)
+    start = folder / "GSE161824_A549_KRAS"
+    names = {"control": "WT", "c1": "G12D", "c2": "Q61H", "c3": "T58T"}
+    cells = [f"cell{i}" for i in range(len(screen.contexts))]
+    table = pd.DataFrame({"batch": "b", "variant": [names[c] for c in screen.contexts], "cell": cells})
+    table.to_csv(f"{start}.variants2cell.csv.gz", sep="\t", index=False)
+    Path(f"{start}.processed.cells.csv").write_text("\n".join(cells))
+    Path(f"{start}.processed.genes.csv").write_text("\n".join(screen.feature_names))
+    io.mmwrite(f"{start}.processed.matrix.mtx", sparse.coo_matrix(screen.X))
+    (files / "set.txt").write_text("\n".join(f"g{j}" for j in range(6)))
+    command = [
+        "workflow", "kras", "--root", str(files / "data"), "--genes", str(files / "set.txt"), "--n-genes", "5",
+        "--cohort", str(files / "expression.csv"), "--survival", str(files / "survival.tsv"), "--time-column", "days",
+        "--random", "0", "--out", str(files / "out"), "--json",
+    ]  # fmt: skip
+    done = run(app, command)
+    assert done.exit_code == 0, done.stderr
+    assert {row["latent"] for row in json.loads(done.stdout)["latents"]} == {"Z(G12D)", "Z(Q61H)"}  # T58T is synonymous
 
 
 @pytest.mark.parametrize(

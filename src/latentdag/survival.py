@@ -68,7 +68,7 @@ def cox_table(
     if len(set(scores.columns)) < scores.shape[1]:
         raise ValueError("names of scores occur more than once: rename them")
     rows = [_one(lifelines, scores.iloc[:, j], survival, covariates, level) for j in range(scores.shape[1])]
-    table = pd.DataFrame(rows, index=pd.Index(scores.columns, name="score"))
+    table = pd.DataFrame(rows, index=pd.Index(scores.columns, name="score"), columns=list(COLUMNS), dtype=float)
     table["q_value"] = benjamini_hochberg(table["p_value"].to_numpy(dtype=float))
     table["significant"] = table["q_value"] < alpha
     table = table[list(COLUMNS)]
