@@ -42,7 +42,7 @@ define install
 	@test -n "$(2)" || { echo "latentdag needs Python 3.11 or newer: none found; set PYTHON=/path/to/python"; exit 1; }
 	$(2) -m venv $(1)
 	$(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(1)/bin/python -m pip install --quiet --editable '.[plot,anndata,big,cli,report]' $(foreach g,$(3),--group $(g))
+	$(1)/bin/python -m pip install --quiet --editable '.[all]' $(foreach g,$(3),--group $(g))
 endef
 
 .venv/.ready: pyproject.toml

@@ -37,7 +37,8 @@ _HOME = {
     "LatentDAG": "estimator",
 }
 _MODULES = (
-    "counterexamples", "errors", "inference", "methods", "metrics", "pl", "posets", "report", "simulate", "stream", "tl",
+    "counterexamples", "datasets", "errors", "inference", "methods", "metrics", "pl", "posets", "report", "simulate",
+    "stream", "tl",
 )  # fmt: skip
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
@@ -45,6 +46,7 @@ __all__ = [*_HOME, *_MODULES, "__version__"]
 if TYPE_CHECKING:
     from latentdag import (
         counterexamples,
+        datasets,
         errors,
         inference,
         methods,
