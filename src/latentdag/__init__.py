@@ -38,7 +38,7 @@ _HOME = {
 }
 _MODULES = (
     "counterexamples", "datasets", "errors", "inference", "methods", "metrics", "pl", "posets", "report", "simulate",
-    "stream", "tl",
+    "stream", "survival", "tl", "workflow",
 )  # fmt: skip
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
@@ -56,7 +56,9 @@ if TYPE_CHECKING:
         report,
         simulate,
         stream,
+        survival,
         tl,
+        workflow,
     )
     from latentdag.equivalence import equivalent_models, reduced_model
     from latentdag.estimator import LatentDAG
