@@ -44,6 +44,7 @@ def panels(
     fractions: Sequence[str] = (),
     centre: str = "median",
     marks: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    marked: str = "published",
     title: str = "",
 ) -> "Figure":
     """One panel per measure, one curve per method.
@@ -58,6 +59,7 @@ def panels(
     fractions : columns that are yes or no: always their mean, from 0 to 1, with a band of two standard errors
     centre : "median" (with a band from quartile to quartile) or "mean"
     marks : points to show beside the curves, as (x, y) by column
+    marked : what they are
     title : str
     """
     made = figure(4.2 * len(measures), 4.0)
@@ -68,7 +70,7 @@ def panels(
             if len(part):
                 _curve(ax, part, x[0], column, curve, "fraction" if column in fractions else centre)
         for i, point in enumerate((marks or {}).get(column, ())):
-            ax.plot(*point, marker="*", ms=11, mfc="none", mec="black", ls="none", label="" if i else "published")
+            ax.plot(*point, marker="*", ms=11, mfc="none", mec="black", ls="none", label="" if i else marked)
         ax.set(xscale="log", xlabel=x[1], title=label)
         number_ticks(ax, sorted(rows[x[0]].unique()))
         if column in fractions:

@@ -120,9 +120,13 @@ def _findings(table: list[dict[str, Any]]) -> list[str]:
         largest = max((line for line in table if line["method"] == method), key=lambda line: line["d"])
         said.append(
             f"{CURVES[method].label.capitalize()}: d = p = {largest['d']} takes {largest['seconds']:.2g} s of one core "
-            f"and {largest['peak memory (MB)']:.2g} MB beyond the data ({largest['data (MB)']:.2g} MB)."
+            f"and {_megabytes(largest['peak memory (MB)'])} beyond the data ({_megabytes(largest['data (MB)'])})."
         )
     return said
+
+
+def _megabytes(value: float) -> str:
+    return f"{value:,.0f} MB" if value >= 10 else f"{value:.2g} MB"
 
 
 def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":

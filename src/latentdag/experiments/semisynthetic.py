@@ -93,6 +93,7 @@ def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
             fractions=("order_correct",),
             centre=centre,
             marks=marks,
+            marked="published, of another model",
             title=("medians and quartiles" if centre == "median" else "means") + f" of {settings.models} datasets",
         )
         for centre in ("median", "mean")
