@@ -10,7 +10,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import zarr
-from scipy import io, sparse
+from scipy import sparse
+
+from latentdag.stream.mtx import read_matrix
 
 
 @dataclass
@@ -161,5 +163,5 @@ def _mtx(data, kind, folder):
     (folder / "barcodes.tsv").write_text("\n".join(data.obs.index) + "\n")
     (folder / "features.tsv").write_text("\n".join(f"id-{name}\t{name}\tGene" for name in data.names) + "\n")
     data.obs.sample(frac=1, random_state=0).to_csv(folder / "cells.csv")
-    assert io.mmread(folder / "matrix.mtx").shape == X.shape
+    assert read_matrix(folder / "matrix.mtx").shape == X.shape
     return folder

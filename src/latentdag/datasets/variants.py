@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import io, sparse
+from scipy import sparse
 
 from latentdag.datasets.containers import Screen
 from latentdag.datasets.places import Remote, Source, locate
+from latentdag.stream.mtx import read_matrix
 
 _FILES = {part: f"GSE161824_A549_KRAS.{part}.gz" for part in (
     "processed.matrix.mtx", "processed.genes.csv", "processed.cells.csv", "variants2cell.csv"
@@ -143,7 +144,7 @@ def _matrix(path: Path, n_cells: int, n_genes: int, rows: np.ndarray, columns: n
         raise ValueError(f"{path} is {shape[0]} × {shape[1]}, but there are {n_cells} cells and {n_genes} genes")
     upright = shape == (n_cells, n_genes)
     if "array" in first.lower():
-        whole = np.asarray(io.mmread(path))
+        whole = np.asarray(read_matrix(path))
         return (whole if upright else whole.T)[np.ix_(rows, columns)]
     new_row, new_column = np.full(n_cells, -1), np.full(n_genes, -1)
     new_row[rows], new_column[columns] = np.arange(len(rows)), np.arange(len(columns))

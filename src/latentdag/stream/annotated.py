@@ -26,9 +26,9 @@ class AnnDataReader(Reader):
         self.adata, self.layer = adata, layer
         self.name = "adata" if layer is None else f"adata.layers[{layer!r}]"
         if layer is not None and layer not in adata.layers:
-            raise ValueError(f"adata has no layer {layer!r}; it has {_listed(adata.layers.keys())}")
+            raise ValueError(f"adata has no layer {layer!r}; it has {_listed(adata.layers)}")
         if layer is None and not adata.isbacked and adata.X is None:
-            raise ValueError(f"adata has no X: name one of its layers with layer=… ({_listed(adata.layers.keys())})")
+            raise ValueError(f"adata has no X: name one of its layers with layer=… ({_listed(adata.layers)})")
         self.n_rows = adata.n_obs
         self.all_features = [str(name) for name in adata.var_names]
         self.labels = obs_column(adata, contexts) if np.ndim(contexts) == 0 else contexts
@@ -160,5 +160,5 @@ class StoreReader(Reader):
 
 
 def _listed(names: Any, limit: int = 12) -> str:
-    names = [str(name) for name in names]
+    names = [str(name) for name in names if name is not None]  # anndata 0.13 calls X a layer without a name
     return ", ".join(map(repr, names[:limit])) + (", …" if len(names) > limit else "") if names else "none"

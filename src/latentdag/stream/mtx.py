@@ -6,6 +6,7 @@ round; entries in the order of the cells are streamed, others are read whole (as
 """
 
 import gzip
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,14 @@ def _table(path: Path, **options: Any) -> pd.DataFrame:
 
 def _whole(path: Path, cells_in_columns: bool) -> Any:
     try:
-        X = io.mmread(path)
+        X = read_matrix(path)
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     return sparse.csr_matrix(X.T if cells_in_columns else X)
+
+
+def read_matrix(path: Path) -> Any:
+    """A MatrixMarket file as scipy reads it; which kind of sparse matrix that is changes with its version."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*spmatrix", category=DeprecationWarning)
+        return io.mmread(path)
