@@ -169,25 +169,31 @@ def _options(S: Array, n: Array, k: int) -> _Options:
 def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Sequence[int]]) -> tuple[Array, Array]:
     """Nats lost by what candidates say about contexts that leave their targets alone, to leading order.
 
-    By logarithms of variances, and by correlations, because a candidate is itself an estimate: a context that shifts a
-    mean far would else punish the least leak of its direction into other candidates.
+    By logarithms of variances, and by correlations over all such contexts together, in which contexts of large variance
+    count less. A candidate is itself an estimate: a context that shifts a mean far would else punish the least leak of
+    its direction into other candidates.
 
     Returns
     -------
     variance : (c,), by calling the variance of ``m X`` one
     clash : (c, c), by calling two noises uncorrelated
     """
-    variance, clash = np.zeros(len(M)), np.zeros((len(M), len(M)))
     free = np.ones((len(S), len(M)))
     for c, q in enumerate(owner):
         free[list(same[q]), c] = 0.0
-    for k in range(len(S)):
-        MS = M @ S[k]
-        v = np.einsum("cj,cj->c", MS, M)
-        variance += 0.25 * n[k] * free[k] * np.log(v) ** 2
-        scale = (free[k] / np.sqrt(v))[:, None]
-        correlation = (scale * MS) @ (scale * M).T
-        clash += 0.5 * n[k] * np.square(correlation, out=correlation)
+    MS = M @ S
+    v = np.einsum("kcj,cj->kc", MS, M)
+    variance = (0.25 * n[:, None] * free * np.log(v) ** 2).sum(axis=0)
+    size = np.sqrt(np.square(S).sum(axis=(1, 2)) / S.shape[1])
+    weight = n / np.maximum(size, 1.0)
+    own = np.zeros_like(M)  # what each candidate's own contexts contribute to the sum over all
+    for c, q in enumerate(owner):
+        for k in same[q]:
+            own[c] += weight[k] * MS[k, c]
+    own = own @ M.T
+    R = M @ np.tensordot(weight, S, axes=1) @ M.T - own - own.T
+    left = np.maximum(np.diagonal(R) + np.diagonal(own), np.finfo(float).tiny)
+    clash = 0.5 * ((n[:, None] * free).T @ free) * np.minimum(np.square(R) / np.outer(left, left), 1.0)
     return variance, clash
 
 
