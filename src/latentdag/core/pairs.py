@@ -191,8 +191,10 @@ def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Seque
         for k in same[q]:
             own[c] += weight[k] * MS[k, c]
     own = own @ M.T
-    R = M @ np.tensordot(weight, S, axes=1) @ M.T - own - own.T
-    left = np.maximum(np.diagonal(R) + np.diagonal(own), np.finfo(float).tiny)
+    total = M @ np.tensordot(weight, S, axes=1) @ M.T
+    R = total - own - own.T
+    # a candidate whose own contexts are all there is has nothing left to correlate with
+    left = np.maximum(np.diagonal(total) - np.diagonal(own), 1e-9 * np.diagonal(total))
     clash = 0.5 * ((n[:, None] * free).T @ free) * np.minimum(np.square(R) / np.outer(left, left), 1.0)
     return variance, clash
 
