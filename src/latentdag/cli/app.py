@@ -227,7 +227,8 @@ def reproduce(
     )
     typer.echo(said_of(done))
     for folder, _ in done:
-        typer.echo(f"wrote {folder}/", err=True)
+        if folder.is_dir():  # not those of studies without their data
+            typer.echo(f"wrote {folder}/", err=True)
 
 
 @app.command()
