@@ -19,12 +19,12 @@ def liu_matrix(model: LatentModel) -> pd.DataFrame:
     """L of Liu et al. (2022), Theorem 4.1(iii): how each context changes the latents' sufficient statistics.
 
     Column k is ``η_k − η_0``, where ``η_k`` lists the nonzero entries on and above the diagonal of the latent precision
-    matrix ``B_kᵀ B_k``: d variances and |E| pairs. |E| is the number of edges of the *undirected* graph of that matrix,
-    as the paper counts, and not of the DAG: parents of a common child are joined too (the moral graph).
+    matrix ``B_kᵀ B_k``: d variances and ``|E|`` pairs. ``|E|`` is the number of edges of the *undirected* graph of that
+    matrix, as the paper counts, and not of the DAG: parents of a common child are joined too (the moral graph).
 
     Returns
     -------
-    DataFrame, (d + |E|, K)
+    DataFrame, ``(d + |E|, K)``
         Rows by pair of latents, columns by context.
 
     Examples
@@ -89,12 +89,13 @@ def liu_possible(
 ) -> bool:
     """Whether a graph, and a number of contexts on each latent, make L invertible for generic parameters.
 
-    *Perfect interventions.* The paper argues: L needs d + |E| independent columns, a third context on the same latent
-    adds none, so |E| ≤ d. More is true, since the contexts of a source span only a line: L has rank at most 2d − s with
-    s sources, so |E| ≤ d − s < d ("fewer than d" in the paper's main text, "at most d" in its appendix). And |E| is at
-    least the number of edges of the DAG, hence at least d − s, with equality iff no latent has two parents. So the
-    condition holds exactly for **forests whose edges point away from the roots**, with two contexts for every latent
-    that has a parent and one for every root. The paper's own condition has one context each, for any DAG.
+    *Perfect interventions.* The paper argues: L needs ``d + |E|`` independent columns, a third context on the same
+    latent adds none, so ``|E| ≤ d``. More is true, since the contexts of a source span only a line: L has rank at most
+    2d − s with s sources, so ``|E| ≤ d − s < d`` ("fewer than d" in the paper's main text, "at most d" in its
+    appendix). And ``|E|`` is at least the number of edges of the DAG, hence at least d − s, with equality iff no latent
+    has two parents. So the condition holds exactly for **forests whose edges point away from the roots**, with two
+    contexts for every latent that has a parent and one for every root. The paper's own condition has one
+    context each, for any DAG.
 
     *Soft interventions* that redraw all weights are free of that bound. Each context on i can account for any one pair
     in {i} ∪ pa(i), so with enough contexts every graph will do; it is a matching of contexts to entries of L.

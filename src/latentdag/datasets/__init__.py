@@ -1,12 +1,14 @@
 """Real data: one loader each, from a folder of yours or from the public source.
 
-| loader | what it is | control |
-| --- | --- | --- |
-| :func:`light_tunnel` | a physical machine with a known causal graph | ``"reference"`` |
-| :func:`papalexi_thp1` | single-cell knock-outs of interferon-γ signalling | ``"non-targeting"`` |
-| :func:`sachs` | flow cytometry of 11 phospho-proteins, two controls | ``"cd3cd28"``, ``"cd3cd28icam2"`` |
-| :func:`kras` | single-cell screen of KRAS variants (the paper's) | ``"WT"`` |
-| :func:`tcga_luad` | expression and survival of lung cancer patients | (a cohort) |
+=====================  ===================================================  =================================
+loader                 what it is                                           control
+=====================  ===================================================  =================================
+:func:`light_tunnel`   a physical machine with a known causal graph         ``"reference"``
+:func:`papalexi_thp1`  single-cell knock-outs of interferon-γ signalling    ``"non-targeting"``
+:func:`sachs`          flow cytometry of 11 phospho-proteins, two controls  ``"cd3cd28"``, ``"cd3cd28icam2"``
+:func:`kras`           single-cell screen of KRAS variants (the paper's)    ``"WT"``
+:func:`tcga_luad`      expression and survival of lung cancer patients      (a cohort)
+=====================  ===================================================  =================================
 
 Every loader takes ``root=``, a folder with one sub-folder per data set; without it the environment variable
 ``LATENTDAG_DATA`` names that folder; without that, files are downloaded once (``pip install 'latentdag[datasets]'``),

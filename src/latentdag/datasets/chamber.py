@@ -56,7 +56,7 @@ def light_tunnel(
     root : folder, optional
         With the csv files in a sub-folder ``light_tunnel``.
     experiments : names
-        Without "uniform_", as in ``"red_strong"``; they are the contexts' labels. The control is "reference".
+        Without ``uniform_``, as in ``"red_strong"``; they are the contexts' labels. The control is "reference".
     columns : names, optional
         By default all that were measured or set.
 

@@ -1,17 +1,17 @@
 """The paper's experiments and ours, each in one file, run by ``latentdag reproduce NAME``.
 
-==================  ====================================================================================================
-name                question
-==================  ====================================================================================================
-``synthetic``       how accurate is each method on the paper's synthetic models, and how far from the best possible?
-``semisynthetic``   the same for a generative model that was fitted on data
-``membership``      can a test tell data of the model from data with two targets per context?
-``identifiability`` which models have the same moments, and what is identified all the same?
-``scaling``         how do time and memory grow with the number of latents and features?
-``robustness``      what happens off the model, and do the tests say so?
-``light_tunnel``    a machine whose causes are known, hidden behind random maps: what is recovered? (real data)
-``interferon``      single-cell knock-outs of interferon signalling: are unseen perturbations predicted? (real data)
-==================  ====================================================================================================
+===================  ===================================================================================================
+name                 question
+===================  ===================================================================================================
+``synthetic``        how accurate is each method on the paper's synthetic models, and how far from the best possible?
+``semisynthetic``    the same for a generative model that was fitted on data
+``membership``       can a test tell data of the model from data with two targets per context?
+``identifiability``  which models have the same moments, and what is identified all the same?
+``scaling``          how do time and memory grow with the number of latents and features?
+``robustness``       what happens off the model, and do the tests say so?
+``light_tunnel``     a machine whose causes are known, hidden behind random maps: what is recovered? (real data)
+``interferon``       single-cell knock-outs of interferon signalling: are unseen perturbations predicted? (real data)
+===================  ===================================================================================================
 
 An experiment is a list of independent *cells*; each gives tidy rows of plain values from its own seed, so the same
 numbers come out in any order, in any number of processes, and after any interruption. Those on real data find them as

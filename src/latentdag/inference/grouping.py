@@ -44,13 +44,13 @@ class TargetGroups:
 
     Attributes
     ----------
-    cosines : DataFrame, contexts by contexts
+    cosines : DataFrame, context by context
         Of the estimated noise rows, between 0 and 1.
-    p_values : DataFrame, contexts by contexts
+    p_values : DataFrame, context by context
         Of the test that the two share a target exactly; ``nan`` where a context has too few samples.
     linkage : (K−1, 4)
         As :func:`scipy.cluster.hierarchy.linkage` gives it, of the distances ``1 − cosine``.
-    groups : tuple of tuples of contexts
+    groups : tuple of tuples of labels
     rows : (K, p)
         The noise rows, as combinations of features.
     threshold : float
