@@ -211,6 +211,22 @@ def test_few_of_the_edges_with_small_q_values_are_false():
     assert np.mean(share) <= 0.12
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_tests_of_edges_are_the_same_for_any_invertible_map(seed):
+    rng = np.random.default_rng([12, seed])
+    truth = ld.simulate.random_model(4, 4, rng=rng, convention="text")
+    X, contexts = ld.simulate.sample(truth, 1_000, rng)
+    seen = []
+    for T in (np.eye(4), rng.normal(size=(4, 4)), rng.normal(size=(7, 4))):
+        fit = ld.fit(ld.Moments.from_samples(X @ T.T, contexts, control="control"))
+        tables = [fit.edges(), fit.edges(data=(X @ T.T, contexts))]
+        seen.append([table.set_index(["source", "target"])["z"].abs().sort_index() for table in tables])
+    assert len(seen[0][0]) > 1
+    for mapped in seen[1:]:
+        for z, plain in zip(mapped, seen[0], strict=True):
+            np.testing.assert_allclose(z, plain, rtol=1e-3)
+
+
 class TestFaces:
     truth = ld.simulate.random_model(rng=5)
     m = ld.simulate.sample_moments(truth, 2_500, rng=0)
@@ -221,7 +237,9 @@ class TestFaces:
         assert list(table.columns) == [
             "source", "target", "weight", "std_error", "z", "p_value", "q_value", "standardized_weight"
         ]  # fmt: skip
-        np.testing.assert_allclose(table["z"], table["weight"] / table["std_error"])
+        scaled = self.fit.standard_errors("unit-variance").query("quantity == 'weight'").set_index(["column", "row"])
+        scaled = scaled.loc[list(zip(table["source"], table["target"], strict=True))]
+        np.testing.assert_allclose(table["z"].abs(), (scaled["estimate"] / scaled["std_error"]).abs())
         assert (table["q_value"] >= table["p_value"]).all()
         assert {"lower", "upper"} <= set(self.fit.edges(level=0.9).columns)
 

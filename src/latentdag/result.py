@@ -119,9 +119,10 @@ class Fit:
         -------
         DataFrame
             source, target, weight, std_error, z, p_value, q_value, standardized_weight (between latents of unit
-            variance). q-values are Benjamini and Hochberg's over *all* pairs forward in the order, those without an
-            edge at p = 1: the search looked at every one of them, and kept what looked best. Methods other than
-            maximum likelihood have no standard errors; ``.attrs["note"]`` says so.
+            variance). ``z`` tests the standardized weight, and so is the same for any invertible map of the features;
+            the weight over its error is not. q-values are Benjamini and Hochberg's over *all* pairs forward in the
+            order, those without an edge at p = 1: the search looked at every one of them, and kept what looked best.
+            Methods other than maximum likelihood have no standard errors; ``.attrs["note"]`` says so.
         """
         return edge_table(self, self.uncertainty(data), level)
 
@@ -271,8 +272,9 @@ def named_graph(model: LatentModel, edges: Any) -> nx.DiGraph:
     """Edges (source, target) with their weights in the model, over all its latents, sources first."""
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(reversed(model.latents))
+    row = {name: i for i, name in enumerate(model.latents)}
     for source, target in edges:
-        weight = weight_of(model, target, source)
+        weight = float(model.weights[row[target], row[source]])
         if weight != 0:
             graph.add_edge(source, target, weight=weight)
     return graph

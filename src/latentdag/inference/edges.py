@@ -4,6 +4,10 @@ The search drops an edge whose likelihood is worth less than its penalty, so eve
 only those, as if they had been named beforehand, would be too sure; the family of tests is therefore every pair forward
 in the order, with p = 1 for pairs that were dropped. That is Benjamini and Hochberg's procedure with the p-values of
 the dropped pairs raised, which can only make it more careful.
+
+A weight is in the units of its two latents, and those depend on the scaling of the rows of H, which differs from one
+set of features to another that says the same. A Wald test depends on such units wherever the weight is not zero. So it
+is the *standardized* weight that is tested, between latents of unit variance: the same for any invertible map of X.
 """
 
 from typing import TYPE_CHECKING
@@ -27,12 +31,14 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     found = uncertainty.table("paper", ["weight"])
     table = pd.DataFrame({"source": found["column"], "target": found["row"]})
     table["weight"], table["std_error"] = found["estimate"], found["std_error"]
-    table["z"] = np.where(np.isfinite(table["std_error"]), table["weight"] / table["std_error"], np.nan)
+    sd = dict(zip(fit.latents, np.sqrt(np.diagonal(fit.model.law().latent_covariance)), strict=True))
+    table["standardized_weight"] = table["weight"] * table["source"].map(sd) / table["target"].map(sd)
+    error = uncertainty.table("unit-variance", ["weight"])["std_error"]
+    table["z"] = np.where(np.isfinite(error), table["standardized_weight"] / error, np.nan)
     table["p_value"] = 2 * stats.norm.sf(np.abs(table["z"]))
     n_pairs = fit.model.n_latents * (fit.model.n_latents - 1) // 2
     table["q_value"] = q_values(table["p_value"].to_numpy(), n_pairs)
-    sd = dict(zip(fit.latents, np.sqrt(np.diagonal(fit.model.law().latent_covariance)), strict=True))
-    table["standardized_weight"] = table["weight"] * table["source"].map(sd) / table["target"].map(sd)
+    table = table[COLUMNS]
     if level is not None:
         both = add_intervals(table.rename(columns={"weight": "estimate"}).assign(quantity="weight"), level)
         table["lower"], table["upper"] = both["lower"], both["upper"]
