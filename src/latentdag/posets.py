@@ -5,7 +5,7 @@ A partial order over d elements is a boolean (d, d) matrix with ``order[i, j]`` 
 triangular. Every public function also takes a :class:`networkx.DiGraph` whose edges point from parent to child.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import networkx as nx
 import numpy as np
@@ -93,6 +93,12 @@ def is_linear_extension(order: Sequence[int], relation: BoolArray) -> bool:
 
 def closure_graph(graph: nx.DiGraph) -> nx.DiGraph:
     """The DAG of the ancestor relation (the paper's closure of G), on the same nodes."""
-    closed: nx.DiGraph = nx.transitive_closure_dag(nx.DiGraph(graph.edges))
+    below: dict[Hashable, dict[Hashable, None]] = {}
+    for node in reversed(list(nx.topological_sort(graph))):
+        below[node] = {}
+        for child in graph.successors(node):
+            below[node] |= {child: None} | below[child]
+    closed: nx.DiGraph = nx.DiGraph()
     closed.add_nodes_from(graph.nodes)
+    closed.add_edges_from((node, other) for node in graph.nodes for other in below[node])
     return closed

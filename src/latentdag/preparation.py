@@ -87,7 +87,8 @@ def prepare(
     S = _congruence(P, S)
     weight = _shrink_by(S, m.counts) if shrinkage else np.zeros(len(n))
     weight = np.where([kinds.get(c) == "do" for c in m.contexts], np.maximum(weight, DO_FLOOR), weight)
-    S = (1 - weight)[:, None, None] * S + weight[:, None, None] * np.eye(r)
+    S *= (1 - weight)[:, None, None]
+    S[:, range(r), range(r)] += weight[:, None]
     with lb.naming_contexts(m.contexts):
         _check_definite(S, m.counts)
         F = upper_factor(S[0], context=0)
@@ -163,7 +164,7 @@ def _kinds(m: Moments, intervention: str | Mapping[Hashable, str]) -> dict[Hasha
 
 def _congruence(F: np.ndarray, S: np.ndarray) -> np.ndarray:
     """``F^{-T} S F^{-1}`` of a stack."""
-    F_inv = solve_triangular(F, np.eye(len(F)))
+    F_inv = solve_triangular(F, np.eye(len(F)), check_finite=False)
     return symmetrize(F_inv.T @ S @ F_inv)
 
 

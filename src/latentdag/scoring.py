@@ -19,15 +19,26 @@ def log_likelihood(model: LatentModel, m: Moments) -> float:
         return float("nan")
     if U.shape[1] != model.n_latents or np.abs(outside).max() > 1e-6 * np.abs(H).max():
         return float("nan")
-    total = 0.0
     # volume on the feature space: X = G Z stretches latent volume by sqrt(det GᵀG)
     stretch = np.linalg.slogdet(model.mixing.T @ model.mixing)[1]
+    n = m.counts
+    # squared noises and log variances (K+1, d) of rows as the control has them, then of those that a context targets
+    control = model.law()
+    B = control.structural @ H
+    squares = np.einsum("kij,ij->ki", B @ m.covariances, B) * ((n - 1) / n)[:, None]
+    squares += ((m.means - model.offset) @ B.T) ** 2
+    log_variances = np.repeat(np.log(control.noise_variance)[None], len(n), axis=0)
+    eye = np.eye(model.n_latents)
     for k, context in enumerate(m.contexts):
-        n, law = m.counts[k], model.law(context)
-        # in units of the noises
-        B = law.structural @ H
-        deviation = B @ (m.means[k] - model.offset) - law.shift / np.sqrt(law.noise_variance)
-        scatter = np.vdot(B @ m.covariances[k], B) * (n - 1) / n + deviation @ deviation
-        log_det = 2 * np.linalg.slogdet(law.structural)[1] - stretch
-        total += 0.5 * n * (log_det - scatter - model.n_latents * np.log(2 * np.pi))
-    return float(total)
+        law = model.law(context)
+        if law.intervention is None:
+            continue
+        rows = [model.latents.index(name) for name in law.intervention.changes]
+        scale = np.sqrt(law.noise_variance[rows])
+        b = (eye[rows] - law.weights[rows]) @ H / scale[:, None]
+        deviation = b @ (m.means[k] - model.offset) - law.shift[rows] / scale
+        squares[k, rows] = np.einsum("ij,ij->i", b @ m.covariances[k], b) * (n[k] - 1) / n[k] + deviation**2
+        log_variances[k, rows] = np.log(law.noise_variance[rows])
+    # the graph has no cycle, so that the determinant of B is that of its diagonal
+    per_sample = -log_variances.sum(axis=1) - stretch - squares.sum(axis=1) - model.n_latents * np.log(2 * np.pi)
+    return float(0.5 * n @ per_sample)

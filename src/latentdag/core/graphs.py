@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg
 from scipy.linalg import lapack
 
 from latentdag.core.flags import NEAR, Factors, Order, Stack, cholesky, climb, move_left, move_right
@@ -145,21 +144,20 @@ def _worth_keeping(delta: Array, V: Array, penalty: float, allowed: BoolArray, r
     barred = np.flatnonzero(~allowed & ~required)
     left, delta, V = _drop(left, delta, V, barred)
     left, delta, V = _drop_cheap(left, delta, V, required, 0.5 * penalty)
-    # one at a time from here: what is dropped stays in the arrays, with infinite cost
-    cost = np.empty(len(left))
-    gone = required[left]
+    # one at a time from here: what is dropped stays in the arrays as an estimate of infinity that moves no other
+    fixed = np.where(required[left], np.inf, 0.0)
     delta, V = delta.copy(), V.copy()
+    diagonal = np.einsum("ii->i", V)
     for _ in left:
-        np.divide(0.5 * delta**2, np.diagonal(V), out=cost, where=~gone)
-        cost[gone] = np.inf
-        least = int(np.argmin(cost))
-        if cost[least] >= penalty:
+        cost = delta * delta / diagonal + fixed
+        least = int(cost.argmin())
+        if cost[least] >= 2 * penalty:
             break
         pull = V[:, least] / V[least, least]
         delta -= pull * delta[least]
-        V -= np.outer(pull, V[least])
-        gone[least] = True
-    return left[~gone | required[left]]
+        V -= pull[:, None] * V[least]
+        delta[least], V[least, least] = np.inf, 1.0
+    return left[np.isfinite(delta)]
 
 
 def _drop(left: IntArray, delta: Array, V: Array, gone: IntArray) -> tuple[IntArray, Array, Array]:
@@ -177,11 +175,10 @@ def _drop_cheap(
     """Drop one after the other, cheapest first, up to the first that costs the bound: one factorisation tells."""
     cost = np.where(required[left], np.inf, 0.5 * delta**2 / np.diagonal(V))
     order = np.argsort(cost, kind="stable")
-    try:
-        L = np.linalg.cholesky(V[np.ix_(order, order)])
-    except np.linalg.LinAlgError:
+    L, singular = lapack.dpotrf(V[order][:, order], lower=1)
+    if singular or not len(order):
         return left, delta, V
-    y = linalg.solve_triangular(L, delta[order], lower=True, check_finite=False)
+    y = lapack.dtrtrs(L, delta[order], lower=1)[0]
     dear = np.flatnonzero((0.5 * y**2 >= bound) | (cost[order] >= bound))
     m = int(dear[0]) if len(dear) else len(order)
     kept = np.asarray(L[m:, m:], dtype=np.float64)

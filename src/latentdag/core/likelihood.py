@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg
+from scipy.linalg import lapack
 
 from latentdag.core.linalg import Array, IntArray
 
@@ -99,7 +99,9 @@ def make_design(
     d : number of latents
     """
     n = np.asarray(n, dtype=float)
-    alone = np.array([[i not in rows for rows in hits] for i in range(d)] + [[True] * len(n)])
+    alone = np.ones((d + 1, len(n)))
+    for k, rows in enumerate(hits):
+        alone[list(rows), k] = 0.0
     weight = alone * n
     total = weight.sum(axis=1)
     weight /= total[:, None]
@@ -145,11 +147,9 @@ def evaluate(design: Design, H: Array, mechanisms: Sequence[Mechanism]) -> Evalu
         if len(parents):
             H_pa = H[parents]
             H_pa_S = H_pa @ S
-            try:
-                factor = linalg.cho_factor(H_pa_S @ H_pa.T, check_finite=False)
-            except linalg.LinAlgError:
+            _, b, singular = lapack.dposv(H_pa_S @ H_pa.T, H_pa_S @ H[i])
+            if singular:
                 return None
-            b = linalg.cho_solve(factor, H_pa_S @ H[i], check_finite=False)
             residual_S = residual_S - b @ H_pa_S
             rows[q, parents] = -b
         variance = residual_S @ H[i]

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import optimize
 
-from latentdag.core.linalg import Array, IntArray, complement
-from latentdag.core.ranktest import eigenvalue_terms, rank_p_value
+from latentdag.core.linalg import Array, IntArray, complement, end_eigenpairs
+from latentdag.core.ranktest import eigenvalue_terms
 
 #: Nats by which parents of a target must explain the contexts better than calling it a source.
 PARSIMONY = 3.0
@@ -49,19 +49,12 @@ class Pair:
         The other candidates, best first.
     gaps : sequence of float
         How many nats worse each rival explains all contexts, given the choices made for the others.
-    eigenvalues : (r,)
-        Of the context's covariance.
     """
 
     u: Array
     m: Array
     rivals: Sequence[tuple[Array, Array]]
     gaps: Sequence[float]
-    eigenvalues: Array
-
-    def source_p_value(self, n_0: float, n_k: float) -> float:
-        """Of the test that the target is a source: that one eigenvalue at most differs from one."""
-        return rank_p_value(self.eigenvalues, n_0, n_k, rank=1)[2]
 
 
 def candidates(Delta: Array, tol: float) -> list[tuple[Array, Array]]:
@@ -114,22 +107,23 @@ def estimate_pairs(S: Array, n: Array, contexts: Sequence[int], same: Sequence[S
     contexts : those to estimate
     same : for each of them, all contexts that hit the same target
     """
-    options = [_options(S, n, k) for k in contexts]
+    options = [_options(S[k], n[0], n[k]) for k in contexts]
     owner = np.repeat(np.arange(len(contexts)), [len(o.rows) for o in options])
     M = np.array([m for o in options for _, m in o.rows])
     alone = np.concatenate([o.cost for o in options])
     variance, clash = _misfits(M, S, n, owner, same)
     alone = alone + variance
     chosen = _settle(alone, clash, owner)
-    pairs = []
-    for q, option in enumerate(options):
-        mine = np.flatnonzero(owner == q)
-        others = np.delete(chosen, q)
-        cost = alone[mine] + clash[np.ix_(mine, others)].sum(axis=1)
+    # what each candidate costs next to those chosen for the other contexts
+    costs = alone + clash[:, chosen].sum(axis=1) - clash[np.arange(len(M)), chosen[owner]]
+    pairs, start = [], 0
+    for option in options:
+        cost = costs[start : start + len(option.rows)]
+        start += len(option.rows)
         order = np.argsort(cost, kind="stable")
         rows = [option.rows[c] for c in order]
         u, m = rows[0]
-        pairs.append(Pair(u, m, rows[1:], (cost[order[1:]] - cost[order[0]]).tolist(), option.eigenvalues))
+        pairs.append(Pair(u, m, rows[1:], (cost[order[1:]] - cost[order[0]]).tolist()))
     return pairs
 
 
@@ -139,31 +133,31 @@ class _Options:
 
     rows: list[tuple[Array, Array]]
     cost: Array
-    eigenvalues: Array
 
 
-def _options(S: Array, n: Array, k: int) -> _Options:
+def _options(S: Array, n_0: float, n_k: float) -> _Options:
     """A source, whose one eigenvalue says all, or the two candidates of the strongest eigenvalue at either end.
 
     The eigenvalue that a source leaves unexplained is judged against the next one at its end, which is noise: the test
     of all the others together would drown it when there are many.
     """
-    scale, V = np.linalg.eigh(S[k])
+    scale, V = end_eigenpairs(S)
     scale = np.maximum(scale, np.finfo(float).tiny)
-    terms = eigenvalue_terms(scale, n[0], n[k])
-    first = int(np.argmax(terms))
+    terms = eigenvalue_terms(scale, n_0, n_k)
+    last = len(scale) - 1
+    low = bool(terms[0] > terms[last]) or last == 0
+    first, second, third = (0, last, last - 1) if low else (last, 0, 1)
     rows = [(V[:, first] / np.sqrt(scale[first]), V[:, first])]
-    end = np.flatnonzero(scale >= 1 if scale[first] < 1 else scale < 1)
-    if not len(end):
-        return _Options(rows, np.zeros(1), scale)
-    end = end[np.argsort(-terms[end], kind="stable")]
-    second, noise = end[0], terms[end[1]] if len(end) > 1 else 0.0
+    inside = scale >= 1 if scale[first] < 1 else scale < 1
+    if not inside[second]:
+        return _Options(rows, np.zeros(1))
+    noise = terms[third] if inside[third] else 0.0
     up, down = (first, second) if scale[first] < 1 else (second, first)
     rows += _two_candidates(1 / scale[up] - 1, 1 - 1 / scale[down], V[:, up], V[:, down])
     unexplained = max(0.5 * (terms[second] - noise), 0.0)
     if unexplained > HOPELESS:
-        return _Options(rows[1:], np.zeros(2), scale)
-    return _Options(rows, np.array([unexplained, PARSIMONY, PARSIMONY]), scale)
+        return _Options(rows[1:], np.zeros(2))
+    return _Options(rows, np.array([unexplained, PARSIMONY, PARSIMONY]))
 
 
 def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Sequence[int]]) -> tuple[Array, Array]:
@@ -184,7 +178,7 @@ def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Seque
     MS = M @ S
     v = np.einsum("kcj,cj->kc", MS, M)
     variance = (0.25 * n[:, None] * free * np.log(v) ** 2).sum(axis=0)
-    size = np.sqrt(np.square(S).sum(axis=(1, 2)) / S.shape[1])
+    size = np.linalg.norm(S, axis=(1, 2)) / np.sqrt(S.shape[1])
     weight = n / np.maximum(size, 1.0)
     own = np.zeros_like(M)  # what each candidate's own contexts contribute to the sum over all
     for c, q in enumerate(owner):

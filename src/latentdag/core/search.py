@@ -56,16 +56,18 @@ def linear_order(E: Array, permit: Callable[[Order], bool] = lambda order: True)
 
     Repeated best insertion of one element, from a greedy start (least evidence of ancestors first).
     """
-    left, order = list(range(len(E))), []
-    while left:
-        rest = E[np.ix_(left, left)].sum(axis=1)
-        order.append(left.pop(int(np.argmin(rest))))
+    ancestors, order = E.sum(axis=1) - np.diagonal(E), []
+    for _ in range(len(E)):
+        order.append(int(np.argmin(ancestors)))
+        ancestors -= E[:, order[-1]]
+        ancestors[order] = np.inf
+    forward = E - E.T
     for _ in range(100):
         changed = False
         for x in tuple(order):
             a = order.index(x)
             others = order[:a] + order[a + 1 :]
-            gain = np.concatenate([[0.0], np.cumsum(E[x, others] - E[others, x])])
+            gain = np.concatenate([[0.0], np.cumsum(forward[x, others])])
             best = int(np.argmax(gain))
             if gain[best] > gain[a] + 1e-12 * (1 + abs(gain[a])):
                 order = [*others[:best], x, *others[best:]]

@@ -1,0 +1,34 @@
+"""Linear algebra that the closed form leans on."""
+
+import numpy as np
+import pytest
+
+from latentdag.core.linalg import end_eigenpairs
+
+RNG = np.random.default_rng()
+ORTHOGONAL = np.linalg.qr(np.random.default_rng(1).standard_normal((9, 9)))[0]
+MATRICES = {
+    "one": np.array([[3.0]]),
+    "three": np.diag([2.0, -1.0, 0.5]),
+    "four": np.diag([1.0, 4.0, 2.0, 3.0]),
+    "identity": np.eye(6),
+    "diagonal": np.diag(np.arange(7.0)),
+    "repeated ends": ORTHOGONAL @ np.diag([1, 1, 2, 3, 4, 5, 6, 7, 7.0]) @ ORTHOGONAL.T,
+    "far apart": ORTHOGONAL @ np.diag(10.0 ** np.arange(-4, 5)) @ ORTHOGONAL.T,
+    "blocks": np.kron(np.eye(3), [[2.0, 1.0, 0.0], [1.0, 2.0, 0.5], [0.0, 0.5, 1.0]]),
+    "covariance": np.cov(RNG.standard_normal((100, 83)), rowvar=False),
+}
+
+
+@pytest.mark.parametrize("S", MATRICES.values(), ids=MATRICES)
+def test_end_eigenpairs_are_those_of_eigh(S):
+    S = (S + S.T) / 2
+    before = S.copy()
+    w, V = end_eigenpairs(S)
+    every = np.linalg.eigvalsh(S)
+    expected = every if len(S) < 4 else every[[0, 1, -2, -1]]
+    size = np.abs(every).max()
+    np.testing.assert_allclose(w, expected, atol=1e-12 * size)
+    np.testing.assert_allclose(S @ V, V * w, atol=1e-11 * size)
+    np.testing.assert_allclose(V.T @ V, np.eye(len(w)), atol=1e-11)
+    np.testing.assert_array_equal(S, before)
