@@ -484,3 +484,38 @@ def test_liu_possible_rejects_nonsense():
     with pytest.raises(ValueError, match="kind"):
         ce.liu_possible(CHAIN, 2, "do")
     assert not ce.liu_possible(CHAIN, {1: 2, 2: 2})
+
+
+@pytest.mark.parametrize("d", range(2, 8))
+@pytest.mark.parametrize("seed", range(5))
+def test_proposition_4_two_contexts_too_few_leave_an_edge_open_with_nothing_hidden(d, seed):
+    pair = ce.fully_observed(d, rng=seed)
+    assert len(pair.first.interventions) == d - 2
+    for model in (pair.first, pair.second):
+        np.testing.assert_array_equal(np.sort(model.unmixing, axis=0)[:-1], 0)  # a permutation
+        assert nx.is_directed_acyclic_graph(model.graph)
+        assert model.graph.number_of_edges() == d * (d - 1) // 2
+    assert pair.moment_gap() < 1e-11
+    ends = (f"Z{d}", f"Z{d - 1}")
+    assert set(pair.first.graph.edges) ^ set(pair.second.graph.edges) == {ends, ends[::-1]}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_context_more_settles_a_covered_edge(seed):
+    pair = ce.fully_observed(4, rng=seed)
+    for latent in ("Z3", "Z4"):
+        context = Intervention(latent, variance=3.0)
+        one, other = (replace(m, interventions=m.interventions | {"more": context}) for m in (pair.first, pair.second))
+        assert not _same_moments(one.law("more"), other.law("more"), tol=1e-3)
+
+
+def test_only_covered_edges_can_be_turned_round():
+    model = simulate.random_model(3, density=1.0, rng=0)
+    source, middle, sink = nx.topological_sort(model.graph)
+    with pytest.raises(ValueError, match="not covered"):
+        ce.covered_edge(model, source, sink)
+    with pytest.raises(ValueError, match="no edge"):
+        ce.covered_edge(model, sink, source)
+    with pytest.raises(ValueError, match="no latent 'Z9'"):
+        ce.covered_edge(model, "Z9", sink)
+    assert ce.covered_edge(model, middle, sink).moment_gap() < 1e-9  # hidden or not

@@ -12,6 +12,8 @@ any intervention                 :func:`observational_only`                 ever
 an intervention on one latent    :func:`motivating_example`,                its row of H, and all its ancestors
                                  :func:`missing_intervention`
 the same, where it is a source   :func:`missing_source`                     one bit of H; not the graph
+interventions on two neighbours  :func:`covered_edge`,                      which of the two causes the other, even if
+                                 :func:`fully_observed`                     H is known
 perfect interventions            :func:`soft_parameters`,                   rows of H up to their ancestors' rows, and
                                  :func:`soft_graph`                         which edges of the closure are direct
 a soft change of all weights     :func:`nongeneric_soft`,                   the parents whose weight stays, and with
@@ -20,8 +22,8 @@ a known control                  :func:`star_tie`,                          the 
                                  :func:`deviation_cancellation`             the control itself is still identified
 ===============================  =========================================  ============================================
 
-Only :func:`missing_source` is of another kind: there ``B̂_k Ĥ`` and ``B_k H`` differ by a rotation of the noise, so the
-two models share all second moments, and the whole law when the noise is Gaussian.
+Only :func:`missing_source` and :func:`covered_edge` are of another kind: there ``B̂_k Ĥ`` and ``B_k H`` differ by a
+rotation of the noise, so the two models share all second moments, and the whole law when the noise is Gaussian.
 
 Contexts are numbered as in the paper, with 0 for the control. The last part is the condition of Liu et al. (2022), to
 which the paper compares its own: :func:`liu_matrix`, :func:`liu_condition`, :func:`liu_possible`.
@@ -39,6 +41,7 @@ from latentdag.counterexamples.liu import (
     liu_possible,
     liu_rank,
 )
+from latentdag.counterexamples.observed import covered_edge, fully_observed
 from latentdag.counterexamples.pairs import (
     Counterexample,
     missing_intervention,
@@ -54,8 +57,10 @@ from latentdag.counterexamples.pairs import (
 __all__ = [
     "Counterexample",
     "DeviationTie",
+    "covered_edge",
     "deviation_cancellation",
     "deviation_scores",
+    "fully_observed",
     "liu_condition",
     "liu_matrix",
     "liu_possible",

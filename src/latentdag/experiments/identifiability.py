@@ -44,6 +44,7 @@ PAIRS: dict[str, tuple[Callable[[], ce.Counterexample], str]] = {
         lambda: ce.missing_intervention(_chain(), "Z2"),
         "all other latents, and effects among them that do not pass through it",
     ),
+    "covered edge": (lambda: ce.fully_observed(3, rng=0), "everything but the direction of that edge, H included"),
     "missing source": (ce.missing_source, "graph, target and equations; H up to one bit"),
     "soft parameters": (ce.soft_parameters, "source, noises and partial order"),
     "soft graph": (ce.soft_graph, "noises and transitive closure"),
