@@ -13,7 +13,7 @@ export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 PYTEST_ARGS ?= -q -n auto
 
-.PHONY: demo test test-second lint build clean
+.PHONY: demo test test-second lint docs numbers tutorials build clean
 
 demo: .venv/.ready
 	$(BIN)/latentdag demo --out demo-output
@@ -31,11 +31,24 @@ lint: .venv/.ready-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site, in docs/_build/html; warnings are errors. Experiments without a committed run are run now, small.
+docs: .venv/.ready-docs
+	$(BIN)/sphinx-build -W --keep-going --quiet -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+# Numbers in the README and in docs, from what benchmarks and experiments wrote.
+numbers: .venv/.ready
+	$(BIN)/python docs/quoted.py
+
+# Runs the tutorials on real data again, in place; LATENTDAG_DATA names the folder with the data.
+tutorials: .venv/.ready-docs
+	$(BIN)/python docs/_ext/execute.py
+
 build: .venv/.ready
 	$(BIN)/python -m build
 
 clean:
-	rm -rf .venv .venv-3.13 build dist demo-output src/*.egg-info
+	rm -rf .venv .venv-3.13 build dist demo-output docs/_build docs/gallery src/*.egg-info
 
 # $(call install,VENV,INTERPRETER,GROUPS): an editable install with all that the tests and the demo need.
 define install
@@ -52,6 +65,10 @@ endef
 
 .venv/.ready-lint: .venv/.ready
 	$(BIN)/python -m pip install --quiet --group lint
+	@touch $@
+
+.venv/.ready-docs: .venv/.ready
+	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
 .venv-3.13/.ready: pyproject.toml
