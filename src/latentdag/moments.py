@@ -7,26 +7,19 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 """
 
 import os
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import sparse
 
 from latentdag import labels as lb
-from latentdag.core.linalg import symmetrize, unit_diagonal
+from latentdag.core.linalg import symmetrize
+from latentdag.fine import FineScale, fine_scale
+from latentdag.rows import as_matrix, mean_and_scatter
 from latentdag.storage import load_arrays, save_arrays
-
-_BLOCK_BYTES = 64 * 2**20  # rows are taken to float64 in blocks of this size
-
-#: Smallest over largest eigenvalue of the correlations below which covariances are taken again along principal axes.
-COLLINEAR = 1e-9
-
-#: Relative variance below which such an axis is rounding of float64 samples.
-FINE_TOLERANCE = 1e-25
 
 
 class _NotGiven:
@@ -35,29 +28,6 @@ class _NotGiven:
 
 
 REQUIRED: Any = _NotGiven()
-
-
-@dataclass(frozen=True, eq=False)
-class FineScale:
-    """Covariances of nearly collinear features, again, in coordinates that keep their small directions apart.
-
-    A covariance of float64 samples forgets directions 1e-8 times smaller than the largest, because it squares them; the
-    samples themselves do not. So where features are that collinear, a second pass takes the covariances of
-    ``axes @ x``, the principal axes of all contexts together in units of the features' deviations.
-
-    Attributes
-    ----------
-    axes : (p, p)
-    covariances : (K+1, p, p) of ``axes @ x``, about each context's own mean, divisor n − 1
-    """
-
-    axes: np.ndarray
-    covariances: np.ndarray
-
-    def varying(self, counts: np.ndarray) -> np.ndarray:
-        """Positions of the axes along which the features vary by more than rounding."""
-        pooled = np.einsum("k,kj->j", counts / counts.sum(), np.diagonal(self.covariances, axis1=1, axis2=2))
-        return np.flatnonzero(pooled > FINE_TOLERANCE * pooled.max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,12 +116,11 @@ class Moments:
         means, covariances = np.empty((len(present), p)), np.empty((len(present), p, p))
         for k, label in enumerate(present):
             rows = np.flatnonzero(codes == k)
-            means[k], scatter = _mean_and_scatter(X, rows, label, names)
+            means[k], scatter = mean_and_scatter(X, rows, label, names)
             covariances[k] = scatter / max(len(rows) - 1, 1)
         made = cls._control_first(present, control, counts, means, covariances, names)
-        return replace(
-            made, fine=_fine_scale(X, [np.flatnonzero(codes == present.index(c)) for c in made.contexts], made)
-        )
+        chosen = [np.flatnonzero(codes == present.index(c)) for c in made.contexts]
+        return replace(made, fine=fine_scale(X, chosen, made.means, made.pooled_covariance()))
 
     @classmethod
     def from_anndata(
@@ -368,34 +337,6 @@ def _merge(a: Moments, b: Moments) -> Moments:
 # ---- checking what users give -----------------------------------------------------------------------------------
 
 
-def is_sparse(X: Any) -> bool:
-    return bool(sparse.issparse(X))
-
-
-def as_matrix(X: Any) -> Any:
-    """A 2-d float array or csr matrix; complaints name the column."""
-    if isinstance(X, pd.DataFrame):
-        bad = [c for c, dtype in X.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
-        if bad:
-            raise ValueError(
-                f"feature column {bad[0]!r} holds {X[bad[0]].dtype} values, not numbers: drop it or convert it"
-            )
-        X = X.to_numpy(dtype=float, na_value=np.nan)
-    if is_sparse(X):
-        X = sparse.csr_matrix(X)
-    else:
-        try:
-            X = np.asarray(X)
-            X = X if X.dtype.kind in "fiub" else X.astype(float)
-        except (TypeError, ValueError):
-            raise ValueError("X must be a matrix of numbers: ndarray, DataFrame or scipy sparse matrix") from None
-    if X.ndim != 2:
-        raise ValueError(f"X must have two dimensions (samples, features), got shape {X.shape}")
-    if X.shape[0] == 0 or X.shape[1] == 0:
-        raise ValueError(f"X is empty: shape {X.shape}")
-    return X
-
-
 def named_features(names: Iterable[str] | None, p: int) -> tuple[str, ...]:
     """One distinct name per feature; ``x0, x1, …`` where none are given."""
     given = tuple(str(name) for name in names) if names is not None else tuple(f"x{j}" for j in range(p))
@@ -454,71 +395,3 @@ def _check_covariance(S: np.ndarray, mean: np.ndarray, label: Hashable, names: S
             f"context {label!r}: the covariance is not positive semi-definite (smallest eigenvalue of the "
             f"correlation matrix {smallest:.3g}); was it rounded, or a precision matrix given instead?"
         )
-
-
-# ---- one context's rows -----------------------------------------------------------------------------------------
-
-
-def _mean_and_scatter(X: Any, rows: np.ndarray, label: Hashable, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (p,) and scatter about it (p, p), accumulated in float64."""
-    if is_sparse(X):
-        part = X[rows].astype(float)
-        check_finite(part, rows, label, names)
-        mean = np.asarray(part.mean(axis=0)).ravel()
-        scatter = (part.T @ part).toarray() - len(rows) * np.outer(mean, mean)
-        return mean, symmetrize(scatter)
-    step = max(1, _BLOCK_BYTES // (8 * X.shape[1]))
-    # Accumulating about a pilot mean keeps digits when the means dwarf the deviations.
-    with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported below
-        pilot = np.asarray(X[rows[:step]], dtype=float).mean(axis=0)
-    total, scatter = np.zeros(X.shape[1]), np.zeros((X.shape[1], X.shape[1]))
-    for start in range(0, len(rows), step):
-        index = rows[start : start + step]
-        part = np.asarray(X[index], dtype=float)
-        check_finite(part, index, label, names)
-        part = part - pilot
-        total += part.sum(axis=0)
-        scatter += part.T @ part
-    shift = total / len(rows)
-    return pilot + shift, symmetrize(scatter - len(rows) * np.outer(shift, shift))
-
-
-def _fine_scale(X: Any, rows: Sequence[np.ndarray], m: Moments) -> FineScale | None:
-    """Covariances along the principal axes, where features are too collinear for those of the features themselves."""
-    if X.dtype.itemsize < 8:
-        return None  # float32 samples have forgotten what a second pass could tell
-    C, s = unit_diagonal(m.pooled_covariance())
-    w, V = np.linalg.eigh(C)
-    if w[0] > COLLINEAR * w[-1]:
-        return None
-    axes, covariances = V.T / s, np.zeros_like(m.covariances)
-    for k, chosen in enumerate(rows):
-        for block in dense_rows(X, chosen):
-            y = (block - m.means[k]) @ axes.T
-            covariances[k] += y.T @ y
-        covariances[k] /= max(len(chosen) - 1, 1)
-    return FineScale(axes, covariances)
-
-
-def dense_rows(X: Any, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """Chosen rows of a matrix as float64 blocks of bounded size."""
-    step = max(1, _BLOCK_BYTES // (8 * X.shape[1]))
-    for start in range(0, len(rows), step):
-        part = X[rows[start : start + step]]
-        yield part.toarray().astype(float) if is_sparse(part) else np.asarray(part, dtype=float)
-
-
-def check_finite(part: Any, rows: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
-    """Complain about values that are not finite in rows of one context (n, p), by context, feature and row."""
-    values = part.data if is_sparse(part) else part
-    if np.isfinite(values).all():
-        return
-    dense = part.toarray() if is_sparse(part) else part
-    bad = np.argwhere(~np.isfinite(dense))
-    i, j = bad[0]
-    features = sorted({names[c] for c in bad[:, 1]})
-    raise ValueError(
-        f"context {label!r}: {len(bad)} values are not finite, the first {dense[i, j]} in feature {names[j]!r}, row "
-        f"{rows[i]} (features concerned: {', '.join(map(repr, features[:5]))}{', …' if len(features) > 5 else ''}); "
-        "drop or impute them"
-    )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from latentdag import labels as lb
-from latentdag.moments import as_matrix, dense_rows
+from latentdag.rows import as_matrix, dense_rows
 
 #: ``(X, contexts)``, a list of such pairs for data in several pieces, or :func:`latentdag.stream.pieces`.
 Samples = Any

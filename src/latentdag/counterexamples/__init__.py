@@ -41,14 +41,16 @@ from latentdag.counterexamples.liu import (
     liu_possible,
     liu_rank,
 )
-from latentdag.counterexamples.observed import covered_edge, fully_observed
-from latentdag.counterexamples.pairs import (
-    Counterexample,
+from latentdag.counterexamples.missing import (
     missing_intervention,
     missing_source,
     motivating_example,
-    nongeneric_soft,
     observational_only,
+)
+from latentdag.counterexamples.observed import covered_edge, fully_observed
+from latentdag.counterexamples.pairs import Counterexample
+from latentdag.counterexamples.soft import (
+    nongeneric_soft,
     soft_graph,
     soft_parameters,
     soft_theorem_gap,

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from latentdag.moments import check_finite, is_sparse
+from latentdag.rows import check_finite, is_sparse
 from latentdag.stream.blas import add_gram, add_outer
 
 #: Share of values that are not zero below which sparse products are faster than dense ones (benchmarks/moments.py).

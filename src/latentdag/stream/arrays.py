@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from latentdag.moments import is_sparse
+from latentdag.rows import is_sparse
 from latentdag.stream.reader import Reader, digest
 
 

@@ -16,7 +16,8 @@ from scipy import sparse
 from latentdag import adjustment
 from latentdag import labels as lb
 from latentdag.adjustment import adjusted
-from latentdag.moments import REQUIRED, Moments, check_control, is_sparse, named_features
+from latentdag.moments import REQUIRED, Moments, check_control, named_features
+from latentdag.rows import is_sparse
 from latentdag.stream import memory
 from latentdag.stream.accumulate import SPARSE_BELOW, Accumulator, density, mirror_lower
 from latentdag.stream.optional import optional

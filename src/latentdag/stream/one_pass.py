@@ -10,8 +10,9 @@ from scipy import sparse
 
 from latentdag import labels as lb
 from latentdag.adjustment import adjusted
-from latentdag.moments import REQUIRED, Moments, check_control, is_sparse, named_features
+from latentdag.moments import REQUIRED, Moments, check_control, named_features
 from latentdag.progress import Progress
+from latentdag.rows import is_sparse
 from latentdag.stream import memory
 from latentdag.stream.accumulate import SPARSE_BELOW, Accumulator, cores, density
 from latentdag.stream.checkpoint import ProgressFile

@@ -7,7 +7,7 @@ import numpy as np
 
 from latentdag import labels as lb
 from latentdag.adjustment import RANK_TOLERANCE, solved
-from latentdag.moments import is_sparse
+from latentdag.rows import is_sparse
 from latentdag.stream.one_pass import FEW_VALUES
 from latentdag.stream.reader import Reader
 from latentdag.stream.sources import covariates, open_source

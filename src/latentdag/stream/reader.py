@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from latentdag.moments import is_sparse
+from latentdag.rows import is_sparse
 from latentdag.stream.damage import reading
 
 

@@ -10,7 +10,8 @@ import pandas as pd
 from latentdag import labels as lb
 from latentdag.adjustment import coefficients, design
 from latentdag.datasets.containers import Screen
-from latentdag.moments import Moments, as_matrix, is_sparse
+from latentdag.moments import Moments
+from latentdag.rows import as_matrix, is_sparse
 
 if TYPE_CHECKING:
     from anndata import AnnData  # type: ignore[import-untyped]
