@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -169,12 +170,12 @@ def run(
     ValueError
         If there are fewer genes than latents, or any step has nothing to work with.
     """
+    cox = partial(cox_table, survival=cohort.survival, covariates=covariates, alpha=alpha)
     with Progress("workflow", 6, progress) as bar:
         bar.say("choosing cells and genes")
-        among = [name for name, spread in cohort.expression.std().items() if spread > 0]
         choice = choose(
-            screen, genes=genes, among=among, n_genes=n_genes, contexts=contexts, min_cells=min_cells, counts=counts,
-            adjust=adjust,
+            screen, genes=genes, among=_varying(cohort), n_genes=n_genes, contexts=contexts, min_cells=min_cells,
+            counts=counts, adjust=adjust,
         )  # fmt: skip
         m, samples = choice.moments(), (choice.X, choice.contexts)
         bar.advance()
@@ -182,8 +183,7 @@ def run(
         tested = membership_test(m, samples)
         if members_only:
             m, samples = _members(m, samples, tested)
-        ranks = rank_test(m, rank=0, data=samples)
-        unchanged = pd.Series(holm(ranks[p_value_column(ranks)].to_numpy()), index=ranks.index, name="unchanged")
+        unchanged = _unchanged(m, samples)
         targets = {c: f"Z({c})" for c in m.contexts[1:]} if targets is None else targets
         _check_size(m, targets)
         bar.advance()
@@ -192,17 +192,15 @@ def run(
         edges = found.edges(level=0.95, data=samples)
         bar.advance()
         bar.say("survival per latent")
-        scores = transfer_scores(found.model, cohort.expression, scaling)
-        scores = scores[list(found.order)]
-        latents = cox_table(scores, cohort.survival, covariates=covariates, alpha=alpha)
+        scores = transfer_scores(found.model, cohort.expression, scaling)[list(found.order)]
+        latents = cox(scores)
         bar.advance()
         bar.say("survival per gene")
         expression = cohort.expression[list(m.feature_names)]
-        baseline = cox_table(expression, cohort.survival, covariates=covariates, alpha=alpha)
+        baseline = cox(expression)
         bar.advance()
         bar.say("survival per random mixture")
-        mixtures = random_scores(expression, n_random, rng)
-        random = cox_table(mixtures, cohort.survival, covariates=covariates, alpha=alpha)
+        random = cox(random_scores(expression, n_random, rng))
         latents["random_share"] = _share_as_small(latents["p_value"], random["p_value"])
         bar.advance()
     names = () if covariates is None else tuple(map(str, covariates.columns))
@@ -210,6 +208,17 @@ def run(
         screen.name, cohort.name, choice, m, unchanged, tested, found, edges, scores, latents, baseline, random, alpha,
         scaling, names,
     )  # fmt: skip
+
+
+def _varying(cohort: Cohort) -> list[str]:
+    """Genes that differ between patients."""
+    return [str(name) for name, spread in cohort.expression.std().items() if spread > 0]
+
+
+def _unchanged(m: Moments, samples: tuple[np.ndarray, np.ndarray]) -> pd.Series:
+    """Per context the p-value, by Holm, of a covariance equal to the control's."""
+    ranks = rank_test(m, rank=0, data=samples)
+    return pd.Series(holm(ranks[p_value_column(ranks)].to_numpy()), index=ranks.index, name="unchanged")
 
 
 def _members(
