@@ -62,6 +62,6 @@ def setup(app):
 
 
 def keep_sentence(app, what, name, obj, options, lines):
-    """Napoleon takes what stands before a colon in the first line of a property for its type: give it an empty comment."""
+    """Napoleon takes what stands before a colon in a property's first line for its type, so that becomes a comment."""
     if what in ("attribute", "property"):
         lines[:0] = ["..", ""]

@@ -7,7 +7,8 @@ A page says where a number comes from in a comment that no reader sees, and what
 The comment is a template. Each pair of braces holds an address in the file, and after a colon a format as in Python. A
 template of several lines is a table, and is filled in below the comment.
 
-*In a text file* an address is the beginning of a line, word by word: ``?`` is the word wanted and ``*`` is any word.
+*In a text file* an address is the beginning of a line, word by word: ``?`` is the word wanted, ``*`` is any word, and
+``...`` wants the rest of the line.
 With ``Heading / words`` only lines below one that starts with the heading are looked at, until the next empty line.
 
 *In a JSON file* it is a path, ``tables / All methods / method=likelihood n=2500 / H median``: a step is a key, a
@@ -64,19 +65,20 @@ def in_text(source: str, address: str) -> str:
     >>> table = "Speed\\nours 1.5 s\\ntheirs 30 s\\n\\nMemory\\nours 2 MB"
     >>> in_text(table, "theirs ?"), in_text(table, "Speed / ours ?"), in_text(table, "Memory / ours * ?")
     ('30', '1.5', 'MB')
+    >>> in_text(table, "Speed / ours ...")
+    '1.5 s'
     >>> in_text(table, "ours ?")
     Traceback (most recent call last):
         ...
     LookupError: 2 lines begin with 'ours ?'
     """
     *heading, row = address.split(" / ")
-    wanted = row.split()
-    found = [
-        line.split()[wanted.index("?")]
-        for line in (below(source, heading[0]) if heading else source.splitlines())
-        if len(line.split()) >= len(wanted)
-        and all(want in ("?", "*", word) for want, word in zip(wanted, line.split(), strict=False))
-    ]
+    wanted, found = row.split(), []
+    for line in below(source, heading[0]) if heading else source.splitlines():
+        words = line.split(maxsplit=len(wanted) - 1 if wanted[-1] == "..." else -1)
+        pairs = zip(wanted, words, strict=False)
+        if len(words) >= len(wanted) and all(want in ("?", "*", "...", word) for want, word in pairs):
+            found.append(words[wanted.index("?") if "?" in wanted else -1])
     if len(found) != 1:
         raise LookupError(f"{len(found)} lines begin with {address!r}")
     return found[0]

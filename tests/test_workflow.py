@@ -145,6 +145,19 @@ def test_sentences_say_what_the_tables_say(found):
     assert "20 random mixtures" in said
 
 
+def test_what_speaks_against_a_latent_is_said(found):
+    assert not any(text.startswith("Of these") for text in found.sentences())
+    name = found.significant[0]
+    hit = next(c for c, latent in found.fit.targets.items() if latent == name)
+    silent = replace(found, unchanged=found.unchanged.where(found.unchanged.index != hit, 0.8))
+    assert any(text.startswith(f"Of these, {name}") and "nothing was seen" in text for text in silent.sentences())
+    decided = found.membership.summary.assign(decision=lambda table: np.where(table.index == hit, "drop", "keep"))
+    refused = replace(found, membership=replace(found.membership, summary=decided))
+    assert any(text.startswith(f"Of these, {name}") and "more than one" in text for text in refused.sentences())
+    assert "do not fit the model" in workflow.to_html(refused)
+    assert "do not fit the model" not in workflow.to_html(found)
+
+
 def test_no_more_latents_than_genes(screen, cohort):
     with pytest.raises(ValueError, match="3 latents behind 2 genes"):
         workflow.run(screen, cohort, n_genes=2, counts=False, n_random=0)
@@ -309,7 +322,7 @@ def test_the_library_says_no_to_sachs(control, refused, kept):
 
 def page_column(page, control):
     """The p-values that docs/sachs.md shows for one control."""
-    lines = page.split("| inhibitor |")[1].split("\n\n")[0].splitlines()[2:]
+    lines = page.split("| inhibitor |")[-1].split("\n\n")[0].splitlines()[2:]  # the first is the template
     return [line.split("|")[2 if control == "cd3cd28" else 4].strip() for line in lines]
 
 
