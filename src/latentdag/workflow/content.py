@@ -57,6 +57,7 @@ def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]
     return plain({
         "title": f"{found.screen}: latents and survival in {found.cohort}",
         "sentences": found.sentences(),
+        "refused": not found.membership.in_model,
         "care": list(CARE),
         "report": report_link,
         "chosen": [
@@ -69,7 +70,7 @@ def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]
             "edges": ("Edges between latents", _EDGES, _rows(found.edges)),
             "latents": (
                 "Survival per latent, sources first",
-                [("score", "Latent", "text"), *_SURVIVAL[1:], ("random_share", "Random mixtures as small", "share"),
+                [("score", "Latent", "text"), *_SURVIVAL[1:], ("random_share", "Random mixtures, p as small", "share"),
                  ("genes", "Strongest genes (correlation)", "text")],
                 latents,
             ),

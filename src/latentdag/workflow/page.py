@@ -37,10 +37,15 @@ _CAPTIONS = {
 }
 
 
+#: What stands above everything where the membership test says no.
+REFUSED = "These data do not fit the model. What follows is a description at best, and no evidence of mechanism."
+
+
 def to_markdown(found: "Workflow", report_link: str | None = None) -> str:
     """The page as markdown, without figures."""
     page = content(found, report_link)
-    lines = [f"# {escape(page['title'])}", "", *(f"- {escape(text)}" for text in page["sentences"])]
+    warning = [f"**{REFUSED}**", ""] if page["refused"] else []
+    lines = [f"# {escape(page['title'])}", "", *warning, *(f"- {escape(text)}" for text in page["sentences"])]
     if report_link:
         lines += ["", f"The fit itself: [{escape(report_link)}]({report_link})."]
     lines += ["", "## Before you trust it", "", *(f"- {escape(text)}" for text in page["care"])]
@@ -67,6 +72,7 @@ def to_html(found: "Workflow", report_link: str | None = None) -> str:
     link = ""
     if report_link:
         link = f'<p>Checks, graph and all numbers of the fit: <a href="{_e(report_link)}">{_e(report_link)}</a>.</p>'
+    warning = f'<p class="verdict bad">{_e(REFUSED)}</p>' if page["refused"] else ""
     cite = citation()
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
@@ -74,7 +80,7 @@ def to_html(found: "Workflow", report_link: str | None = None) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,"><title>{_e(page["title"])}</title><style>{style}</style></head>
 <body><header class="top"><p class="brand">latentdag workflow</p><h1>{_e(page["title"])}</h1>
-{_list(page["sentences"], "findings")}{link}
+{warning}{_list(page["sentences"], "findings")}{link}
 <nav aria-label="Sections"><a href="#care">Before you trust it</a> <a href="#graph">Graph</a>
 <a href="#survival">Survival</a> <a href="#genes">Genes</a> <a href="#contexts">Contexts</a>
 <a href="#methods">Methods</a></nav>
@@ -97,7 +103,7 @@ _STYLE = """
 #care li { max-width: 90ch; }
 figure { margin: 1rem 0; } figure img { max-width: 100%; background: #ffffff; border-radius: 8px; }
 figcaption { color: var(--quiet); font-size: .9rem; max-width: 80ch; }
-.tablebox h3 { margin-top: 1rem; } .tablebox .scroll thead th { padding: .4rem .75rem; vertical-align: bottom; }
+.tablebox h3 { margin-top: 1rem; } .tablebox .scroll thead th { padding: .4rem .75rem; overflow-wrap: normal; }
 td.text { white-space: normal; }
 tr.marked td { font-weight: 600; } tr.marked td:first-child { color: var(--bad); }
 """

@@ -100,6 +100,7 @@ class Workflow:
             f"Of {len(self.latents)} latents, {_number(len(marked))} associated with survival in {self.cohort} "
             f"({patients} patients, {events} deaths) at a false-discovery rate of {self.alpha:g}"
             + (f": {', '.join(marked)}." if marked else "."),
+            *self._doubts(),
             f"Of the {len(self.genes)} genes by themselves, {_number(int(self.genes['significant'].sum()))}.",
         ]
         if len(self.random):
@@ -111,6 +112,24 @@ class Workflow:
                 f"that of {best}, the smallest of the latents: survival alone is no sign that a latent is right."
             )
         return said
+
+    def _doubts(self) -> list[str]:
+        """What speaks against latents that are associated with survival."""
+        silent = {c for c, p in self.unchanged.items() if not p <= 0.05}
+        said = []
+        for contexts, why in (
+            (silent, "where nothing was seen to change but the mean"),
+            (set(self.membership.drop), "where more than one latent changes"),
+        ):
+            names = [name for name in self.significant if set(self._contexts(name)) <= contexts]
+            if names:
+                said.append(f"Of these, {', '.join(names)} come{'s' * (len(names) == 1)} from contexts {why}.")
+        return said
+
+    def _contexts(self, latent: str) -> list[Any]:
+        """Contexts that hit a latent."""
+        hits = self.fit.targets.items()
+        return [c for c, hit in hits if latent in ((hit,) if isinstance(hit, str) else hit)]
 
 
 def _number(n: int) -> str:
