@@ -95,6 +95,9 @@ def make_starts(prepared: Prepared, pairs: Mapping[int, Pair], rules: Rules) -> 
         order = tuple(int(i) for i in rows[::-1])
         if rules.permit(order):
             starts.append((H, order))
+    elif pairs:
+        # contexts that share a target are not for that algorithm; off the model a single start can be far from the best
+        starts.append(closed_form_start(prepared, _refined(prepared, pairs), rules))
     return starts
 
 
