@@ -62,6 +62,9 @@ def spectra(m: Moments, ax: "Axes | None" = None, *, level: float = 0.95, title:
     ax.set_xlabel("context")
     ax.set_ylabel("generalised eigenvalues\nagainst the control")
     ax.yaxis.set_major_formatter("{x:g}")
+    low, high = ax.get_ylim()
+    between = "25" if high < 1000 * low else ""  # 0.2, 0.5, 2, 5 … where a few decades leave room
+    ax.yaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in between else "")
     ax.set_title(title or f"grey: {100 * level:g} % of contexts like the control\n({r} dimensions)", fontsize=9)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
