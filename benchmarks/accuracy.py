@@ -17,17 +17,15 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 
 import argparse
 import time
-import warnings
 
 import networkx as nx
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from sklearn.decomposition import PCA, FactorAnalysis, FastICA
 
 import latentdag as ld
 from latentdag import metrics
 from latentdag.core.information import Information
 from latentdag.core.search import search
+from latentdag.experiments.decompositions import best_match, decompose
 from latentdag.methods.assembly import finish
 from latentdag.methods.starts import given_start
 from latentdag.preparation import edge_rules, prepare
@@ -63,16 +61,9 @@ def components(truth, X, n_latents):
     """Mean absolute correlation with the true latents of three classical decompositions, matched generously."""
     Z = truth.transform(X)
     scores = {}
-    for name, method in {
-        "PCA": PCA(n_latents),
-        "FactorAnalysis": FactorAnalysis(n_latents, max_iter=200),
-        "FastICA": FastICA(n_latents, whiten="unit-variance", max_iter=200, random_state=0),
-    }.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = method.fit_transform(X)
-        C = np.abs(np.corrcoef(Z.T, found.T)[:n_latents, n_latents:])
-        scores[name] = C[linear_sum_assignment(-C)].mean()
+    for name, W in decompose(X, n_latents).items():
+        C = np.abs(np.corrcoef(Z.T, W @ X.T)[:n_latents, n_latents:])
+        scores[name] = C[np.arange(n_latents), best_match(C)].mean()
     return scores
 
 

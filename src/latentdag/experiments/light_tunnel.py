@@ -1,0 +1,123 @@
+"""A machine whose causes are known, hidden behind random maps: what is recovered?
+
+Cells of the part "maps" hide all rows behind one map after another; those of "rows" take a random share of the rows
+behind a map of its own. Helpers: the data and the truth (:mod:`.tunnel`), scores (:mod:`.tunnel_scores`), what is known
+of the machine without any of this (:mod:`.tunnel_facts`), figures (:mod:`.tunnel_figures`), sentences
+(:mod:`.tunnel_findings`).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from latentdag.experiments.base import Cell, Experiment, Row, Settings
+from latentdag.experiments.decompositions import decompose
+from latentdag.experiments.fits import attempt
+from latentdag.experiments.tunnel import CONTROL, LAMPS, SETS, Draw, Tunnel, read
+from latentdag.experiments.tunnel_facts import facts
+from latentdag.experiments.tunnel_figures import draw
+from latentdag.experiments.tunnel_findings import summarize
+from latentdag.experiments.tunnel_scores import component_scores, edge_scores, fit_scores
+from latentdag.inference.membership import membership_test
+from latentdag.moments import Moments
+
+MAIN = next(iter(SETS))
+#: What is tried on one set only: to leave the means aside, and to say that vis_1 may be a cause.
+WHERE = {"likelihood, without means": MAIN, "likelihood, upstream": "shared noise"}
+#: What the experimenter knows: only which context is which; or also that lamps obey the computer and sensors measure.
+KNOWLEDGE = ("contexts", "contexts and roles")
+
+
+def cells(settings: Settings) -> list[dict[str, Any]]:
+    parts = [("maps", MAIN, 1.0), *(("rows", name, 0.5) for name in SETS), ("rows", MAIN, 0.1)]
+    if settings.quick:
+        parts = [part for part in parts if part[1] in (MAIN, "shared noise")]
+    return [
+        {"part": part, "set": name, "share": share, "draw": s, "seed": settings.seed}
+        for part, name, share in parts
+        for s in range(settings.models)
+    ] + [{"part": "facts", "set": "", "share": 1.0, "draw": 0, "seed": settings.seed}]
+
+
+def shared(settings: Settings) -> dict[str, Tunnel]:
+    return {name: read(latents) for name, latents in SETS.items()}
+
+
+def run(cell: Cell, shared: dict[str, Tunnel]) -> list[Row]:
+    """Every method on one draw; as many features as latents, or twice as many, in turn."""
+    if cell["part"] == "facts":
+        return [{**cell, "method": "", **fact} for fact in facts()]
+    tunnel = shared[cell["set"]]
+    rng = np.random.default_rng([cell["seed"], cell["draw"], list(SETS).index(cell["set"]), round(10 * cell["share"])])
+    p = len(tunnel.latents) * (1 + cell["draw"] % 2)
+    hidden = tunnel.draw(p, cell["share"], rng)
+    m = Moments.from_samples(hidden.X, hidden.contexts, control=CONTROL)
+    key = {**cell, "features": p}
+    rows = []
+    for method, moments, options in (
+        ("likelihood", m, {"intervention": "soft"}),
+        ("closed-form", m, {"intervention": "soft"}),
+        ("projection", m, {}),
+        ("projection, about the control", about_the_control(m), {}),
+        ("likelihood, without means", m, {"intervention": "soft", "means": False}),
+        ("likelihood, upstream", m, {"intervention": "soft", "unintervened": "upstream"}),
+    ):
+        if cell["set"] != WHERE.get(method, cell["set"]):
+            continue
+        found, failure = attempt(moments, method.split(",")[0], **options)
+        scores = {} if found is None else fit_scores(tunnel, hidden, found)
+        rows.append({**key, "method": method, "failure": failure, **scores})
+    for method, W in decompose(hidden.X, len(tunnel.latents), cell["draw"]).items():
+        rows.append({**key, "method": method, "failure": "", **component_scores(tunnel, W @ hidden.G)})
+    return rows + [known_row(key, tunnel, hidden, m, knowledge) for knowledge in KNOWLEDGE]
+
+
+def known_row(key: Cell, tunnel: Tunnel, hidden: Draw, m: Moments, knowledge: str) -> Row:
+    """The likelihood written with perfect interventions, where edges have tests; and whether the model is refused."""
+    names = list(tunnel.Z)[1:]
+    # nothing acts on a lamp, and a sensor acts on nothing
+    roles = [(u, v) for u in names for v in names if u != v and (v in LAMPS or u not in LAMPS)]
+    found, failure = attempt(m, "likelihood", forbidden=None if knowledge == KNOWLEDGE[0] else roles)
+    row = {**key, "method": "edges", "knowledge": knowledge, "failure": failure}
+    if found is None:
+        return row
+    data = (hidden.X, hidden.contexts)
+    if knowledge == KNOWLEDGE[0]:
+        row["refused"] = not membership_test(m, data=data, fit=found).in_model
+    return row | fit_scores(tunnel, hidden, found) | edge_scores(tunnel, hidden, found)
+
+
+def about_the_control(m: Moments) -> Moments:
+    """Second moments about the control's mean instead of covariances: a method that takes no means sees them so."""
+    shift = m.means - m.means[0]
+    return Moments.from_covariances(
+        m.covariances + shift[:, :, None] * shift[:, None, :], m.counts, contexts=m.contexts, control=m.control
+    )
+
+
+EXPERIMENT = Experiment(
+    name="light_tunnel",
+    title="Light tunnel",
+    question=(
+        "A physical machine (Gamella, Peters, Bühlmann, *Causal chambers as a real-world physical testbed for AI "
+        "methodology*): lamps of three colours shine on sensors, and everything is measured, so the causal graph is "
+        "known. Some of its columns are taken for latents and hidden behind a random dense map to as many features, or "
+        "twice as many. What is seen: 10,000 samples of the control and 1,000 of each context. Contexts of colours and "
+        "LEDs move a lamp's mean; those of sensors change a gain, which is a soft intervention. Values are quantised "
+        "and roughly uniform. Recovered rows `structural() @ unmixing @ G` are compared with the equation that least "
+        "squares on the known parents gives in the control, by the cosine between them, latents in their standard "
+        "deviations. *Maps*: all samples behind one map after another. *Rows*: a random half, or tenth, of every "
+        "context behind a map of its own. Components of PCA, factor analysis and FastICA have no names and are matched "
+        "to the truth as well as can be. *Edges* are those of the likelihood written with perfect interventions, at "
+        "5 % of false discoveries and with errors for any noise."
+    ),
+    models=50,
+    quick_models=2,
+    cells=cells,
+    run=run,
+    summarize=summarize,
+    draw=draw,
+    chunk=2,
+    shared=shared,
+    unit="draw",
+)
