@@ -32,7 +32,7 @@ lint: .venv/.ready-lint
 	$(BIN)/mypy
 
 # The site, in docs/_build/html; warnings are errors. Experiments without a committed run are run now, small.
-docs: .venv/.ready-docs
+docs: .venv/.ready
 	$(BIN)/sphinx-build -W --keep-going --quiet -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
@@ -41,7 +41,7 @@ numbers: .venv/.ready
 	$(BIN)/python docs/quoted.py
 
 # Runs the tutorials on real data again, in place; LATENTDAG_DATA names the folder with the data.
-tutorials: .venv/.ready-docs
+tutorials: .venv/.ready
 	$(BIN)/python docs/_ext/execute.py
 
 build: .venv/.ready
@@ -59,16 +59,12 @@ define install
 endef
 
 .venv/.ready: pyproject.toml
-	$(call install,.venv,$(PYTHON),test)
+	$(call install,.venv,$(PYTHON),test docs)
 	$(BIN)/python -m pip install --quiet build
 	@touch $@
 
 .venv/.ready-lint: .venv/.ready
 	$(BIN)/python -m pip install --quiet --group lint
-	@touch $@
-
-.venv/.ready-docs: .venv/.ready
-	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
 .venv-3.13/.ready: pyproject.toml

@@ -20,7 +20,9 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
-    "commands",  # these three are ours, in _ext
+    "breaks",  # these are ours, in _ext
+    "commands",
+    "docstrings",
     "gallery",
     "quotations",
 ]
@@ -58,10 +60,9 @@ html_copy_source = False
 
 
 def setup(app):
-    app.connect("autodoc-process-docstring", keep_sentence, priority=1)
+    app.connect("source-read", close_fences)
 
 
-def keep_sentence(app, what, name, obj, options, lines):
-    """Napoleon takes what stands before a colon in a property's first line for its type, so that becomes a comment."""
-    if what in ("attribute", "property"):
-        lines[:0] = ["..", ""]
+def close_fences(app, name, source):
+    """A doctest needs an empty line before the fence that ends it, and a reader does not."""
+    source[0] = source[0].replace("\n\n```\n", "\n```\n")
