@@ -17,6 +17,7 @@ position in a list, or what a row has to have.
 An address that fits nothing, or two things, is an error: a number never comes from the wrong line.
 """
 
+import contextlib
 import json
 import re
 import sys
@@ -41,6 +42,8 @@ def filled(text: str, root: Path = ROOT) -> str:
 
     def fill(quote: re.Match[str]) -> str:
         comment, file, template, _, end = quote.groups()
+        if not (root / file).is_file():
+            raise LookupError(f"{file} is not there")
         source = (root / file).read_text(encoding="utf-8")
         look_up = in_json if file.endswith(".json") else in_text
 
@@ -122,17 +125,27 @@ def in_json(source: str, address: str) -> Any:
     return here
 
 
-def stale(page: Path) -> bool:
-    """Whether a page says something else than its sources."""
-    text = page.read_text(encoding="utf-8")
-    return filled(text) != text
+def complaints() -> Iterator[str]:
+    """What is wrong with the pages as they are, one line each."""
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        try:
+            if filled(text) != text:
+                yield f"{page.relative_to(ROOT)} quotes old numbers: make numbers"
+        except LookupError as error:
+            yield f"{page.relative_to(ROOT)} quotes what cannot be found: {error}"
 
 
-def main() -> None:
-    for page in filter(stale, pages()):
-        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
-        sys.stderr.write(f"numbers: {page.relative_to(ROOT)}\n")
+def main() -> str | None:
+    """Fill in every page that can be filled in; says what is left to do."""
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        with contextlib.suppress(LookupError):
+            if (new := filled(text)) != text:
+                page.write_text(new, encoding="utf-8")
+                sys.stderr.write(f"numbers: {page.relative_to(ROOT)}\n")
+    return "\n".join(complaints()) or None
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""A page that quotes a number which its source no longer has is a warning, and so stops ``make docs``."""
+"""A page that quotes a number which its source does not have is a warning, and so stops ``make docs``."""
 
 import quoted
 from sphinx.application import Sphinx
@@ -6,8 +6,8 @@ from sphinx.util import logging
 
 
 def check(app: Sphinx) -> None:
-    for page in filter(quoted.stale, quoted.pages()):
-        logging.getLogger(__name__).warning("%s quotes old numbers: make numbers", page.relative_to(quoted.ROOT))
+    for complaint in quoted.complaints():
+        logging.getLogger(__name__).warning("%s", complaint)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
