@@ -123,7 +123,8 @@ class Workflow:
         ):
             names = [name for name in self.significant if set(self._contexts(name)) <= contexts]
             if names:
-                said.append(f"Of these, {', '.join(names)} come{'s' * (len(names) == 1)} from contexts {why}.")
+                come = "comes from a context" if len(names) == 1 else "come from contexts"
+                said.append(f"Of these, {', '.join(names)} {come} {why}.")
         return said
 
     def _contexts(self, latent: str) -> list[Any]:
