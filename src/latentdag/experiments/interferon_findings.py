@@ -120,7 +120,18 @@ def _graph(frames: Mapping[str, pd.DataFrame], rows: pd.DataFrame) -> list[str]:
     listed = "; ".join(
         f"{row['source']} → {row['target']} ({row['edge, share of draws']:.0%} of draws)" for _, row in edges.iterrows()
     )
-    omnibus = found[found["what"] == "omnibus"].iloc[0]
+    p = float(found.loc[found["what"] == "omnibus", "p_omnibus"].iloc[0])
+    said = f"Four latents (cascade, IRF1, SMAD4, UBE2L6): edges {listed or 'none'}. "
+    said += (
+        f"The omnibus test rejects the model (p = {p:.2g}), so this graph describes an approximation, and its errors "
+        "assume what was refused."
+        if p <= ALPHA
+        else f"The omnibus test does not reject the model (p = {p:.2g})."
+    )
+    fit = frames["Does each context fit the model"].set_index("context")["verdict"]
+    for name in (c for c in CORE if c not in CASCADE and fit[c] == "no change seen"):
+        here = int(((edges["source"] == name) | (edges["target"] == name)).sum())
+        said += f" {here} of its {len(edges)} edges are at {name}, whose covariance shows no change."
     loaded = frames["Which genes load on each latent"]
     strong = loaded[loaded["z"].abs() >= 3]
     genes = "; ".join(
@@ -128,13 +139,10 @@ def _graph(frames: Mapping[str, pd.DataFrame], rows: pd.DataFrame) -> list[str]:
         for latent, here in strong.groupby("latent", sort=False)
     )
     return [
-        f"Four latents (cascade, IRF1, SMAD4, UBE2L6): edges {listed or 'none'}. The omnibus test rejects the model "
-        f"(p = {omnibus['p_omnibus']:.2g}), so this graph describes an approximation and its errors assume what was "
-        "refused." if omnibus["p_omnibus"] <= ALPHA else
-        f"Four latents: edges {listed or 'none'}; the omnibus test does not reject (p = {omnibus['p_omnibus']:.2g}).",
-        f"Strongest genes of each latent (total effect of one deviation in the gene's deviations, at least three "
+        said,
+        "Strongest genes of each latent (total effect of one deviation in the gene's deviations, at least three "
         f"bootstrap errors from zero; positive falls with the knock-out): {genes}.",
-    ]  # fmt: skip
+    ]
 
 
 def _prediction(frames: Mapping[str, pd.DataFrame], main: str) -> list[str]:
