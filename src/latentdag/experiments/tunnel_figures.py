@@ -64,7 +64,7 @@ def draw_graphs(rows: pd.DataFrame) -> "Figure":
     for knowledge, group in found.groupby("knowledge", sort=False):
         edges = [tuple(edge.split(">")) for text in group["edges"].fillna("") for edge in text.split()]
         panels.append((f"found, knowing {knowledge}", {e: edges.count(e) / len(group) for e in dict.fromkeys(edges)}))
-    made = figure(3.6 * len(panels), 3.3)
+    made = figure(3.6 * len(panels), 3.6)
     for ax, (title, shares) in zip(made.subplots(1, len(panels)), panels, strict=True):
         draw_graph(ax, latents, shares, known)
         ax.set_title(title, fontsize=10)
@@ -79,19 +79,21 @@ def draw_graph(ax: "Axes", latents: Any, shares: dict[tuple[str, str], float], k
     below = [name for name in latents if name not in COLOURS]
     place = {name: (i, y) for names, y in ((above, 1.0), (below, 0.0)) for i, name in enumerate(names)}
     for (source, target), share in shares.items():
-        level = place[source][1] == place[target][1]
+        (x, y), (to_x, to_y) = place[source], place[target]
+        bow = 0.0 if y != to_y else 0.45 if x < to_x else -0.45  # below, whichever way it goes
         ax.annotate(
-            "", place[target], place[source],
+            "", (to_x, to_y), (x, y),
             arrowprops={
                 "arrowstyle": "-|>", "lw": 0.3 + 2.2 * share, "color": TRUE if (source, target) in known else FALSE,
-                "shrinkA": 17, "shrinkB": 17, "connectionstyle": f"arc3,rad={0.45 if level else 0.0}",
+                "shrinkA": 17, "shrinkB": 17, "connectionstyle": f"arc3,rad={bow}",
             },
         )  # fmt: skip
-        if (source, target) not in known:
-            x = (place[source][0] + place[target][0]) / 2
-            ax.text(x, place[source][1] - 0.4, f"{share:.0%}", color=FALSE, fontsize=8, ha="center", va="top")
+    false = sorted(((share, edge) for edge, share in shares.items() if edge not in known), reverse=True)
+    said = [f"{source} → {target} {share:.0%}" for share, (source, target) in false]
+    lines = [",  ".join(said[i : i + 2]) for i in range(0, len(said), 2)]
+    ax.text(1, -0.62, "\n".join(lines), color=FALSE, fontsize=8, ha="center", va="top")
     for name, (x, y) in place.items():
-        ax.plot(x, y, "o", ms=32, mfc=FILLS.get(name, "#edf2f7"), mec="#4a5568", mew=0.8)
+        ax.plot(x, y, "o", ms=34, mfc=FILLS.get(name, "#edf2f7"), mec="#4a5568", mew=0.8)
         ax.text(x, y, name, ha="center", va="center", fontsize=8, color="white" if name in FILLS else "#1a202c")
-    ax.set(xlim=(-0.5, 2.5), ylim=(-0.75, 1.35))
+    ax.set(xlim=(-0.5, 2.5), ylim=(-1.1, 1.3))
     ax.axis("off")

@@ -119,14 +119,22 @@ def _on_other_rows(accuracy: Table) -> list[str]:
 
 
 def _on_edges(edges: Table) -> list[str]:
-    return [
-        f"Edges of {line['set']}, {line['share of rows']:.0%} of the rows, knowing {line['known']}: which sensors are "
-        f"downstream of which colours is exact in {line['ancestors exact']:.0%}, and the edges from colours to sensors "
-        f"in {line['exactly these']:.0%}; false edges on {line['false, per pair of colours']:.1%} of the pairs of "
-        f"colours (nominal: 5 %), and {line['false between sensors, per draw']:.2f} between sensors per draw."
-        for line in edges
-        if line["part"] == "rows" and line["set"] != TWINS
-    ]
+    said = []
+    for line in edges:
+        if line["part"] != "rows" or line["set"] == TWINS:
+            continue
+        sentence = (
+            f"Edges of {line['set']}, {line['share of rows']:.0%} of the rows, knowing {line['known']}: which sensors "
+            f"are downstream of which colours is exact in {line['ancestors exact']:.0%}, and the edges from colours to "
+            f"sensors in {line['exactly these']:.0%}"
+        )
+        if line["known"] == edges[0]["known"]:  # whoever knows roles excludes these edges himself
+            sentence += (
+                f"; false edges on {line['false, per pair of colours']:.1%} of the pairs of colours (nominal: 5 %), "
+                f"and {line['false between sensors, per draw']:.2f} between sensors per draw"
+            )
+        said.append(f"{sentence}.")
+    return said
 
 
 def _on_weights(edges: Table, facts: "pd.Series[Any]") -> str:
