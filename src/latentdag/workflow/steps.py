@@ -82,7 +82,7 @@ class Workflow:
 
     def sentences(self) -> list[str]:
         """What was found, in words that the numbers carry."""
-        m, marked = self.moments, self.significant
+        m, marked, n_edges = self.moments, self.significant, self.fit.graph.number_of_edges()
         silent = int((~(self.unchanged <= 0.05)).sum())
         patients, events = self.latents.attrs["patients"], self.latents.attrs["events"]
         said = [
@@ -96,7 +96,7 @@ class Workflow:
                 "fit says of their latents rests mostly on shifts of the mean."
             )
         said += [
-            f"The graph has {self.fit.graph.number_of_edges()} edges between {len(self.fit.latents)} latents.",
+            f"The graph has {n_edges} edge{'s' * (n_edges != 1)} between {len(self.fit.latents)} latents.",
             f"Of {len(self.latents)} latents, {_number(len(marked))} associated with survival in {self.cohort} "
             f"({patients} patients, {events} deaths) at a false-discovery rate of {self.alpha:g}"
             + (f": {', '.join(marked)}." if marked else "."),
