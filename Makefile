@@ -33,7 +33,7 @@ lint: .venv/.ready-lint
 
 # The site, in docs/_build/html; warnings are errors. Experiments without a committed run are run now, small.
 docs: .venv/.ready
-	$(BIN)/sphinx-build -W --keep-going --quiet -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 # Numbers in the README and in docs, from what benchmarks and experiments wrote.

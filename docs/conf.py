@@ -35,7 +35,7 @@ nb_execution_mode = "force"
 nb_execution_excludepatterns = ["*.ipynb"]
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 300
 nb_merge_streams = True
 
 autosummary_generate = False  # tables that link to hand-made pages, not a page per name

@@ -69,7 +69,7 @@ def write_page(folder: Path, run: Path) -> None:
     notice = QUICK if summary(run)["quick"] else ""
     end = "\nAll tables in one file: {download}`summary.json`.\n"
     write_if_new(folder / "index.md", "\n".join([title, "", notice, body, end]))
-    for file in [run / "summary.json", *run.glob("*.svg")]:
+    for file in [run / "summary.json", *run.glob("*.svg"), *run.glob("*.png")]:
         shutil.copy2(file, folder)
 
 
