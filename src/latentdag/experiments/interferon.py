@@ -142,7 +142,7 @@ EXPERIMENT = Experiment(
         "lies downstream of it. That these four hit one latent is first tested, then told to the fit."
     ),
     models=40,
-    quick_models=3,
+    quick_models=2,
     cells=cells,
     run=run,
     summarize=summarize,
