@@ -139,7 +139,8 @@ EXPERIMENT = Experiment(
         f"the labels. Core contexts: {', '.join(CORE)}. Contexts are fewer than genes: the other dimensions are taken "
         "as downstream unless a row says “upstream”. “Robust” p-values are corrected by fourth moments. Shuffles deal "
         "labels anew within replicates. Known, and used in no fit: IFNGR1/IFNGR2 → JAK2 → STAT1 is one cascade, IRF1 "
-        "lies downstream of it. That these four hit one latent is first tested, then told to the fit."
+        "lies downstream of it. That these four hit one latent is first tested, then told to the fit. Genes and the "
+        "regression on depth and replicate come from all cells, held-out ones included; nothing else does."
     ),
     models=40,
     quick_models=2,
