@@ -5,6 +5,7 @@ page says so. Studies of real data are shown only where a run is committed: thei
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from sphinx.util import logging
 
 from latentdag import experiments
 from latentdag.cli.reproduce import reproduce
+
+FIGURE = re.compile(r"!\[[^]]*\]\(([^)]+)\)")
 
 QUICK = """:::{attention}
 This is a *quick* run, made while the site was built: few models, a small grid. It shows that everything runs, and what
@@ -67,7 +70,7 @@ def write_page(folder: Path, run: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     title, body = (run / "README.md").read_text(encoding="utf-8").split("\n", 1)
     notice = QUICK if summary(run)["quick"] else ""
-    end = "\nAll tables in one file: {download}`summary.json`.\n"
+    end = "All tables in one file: {download}`summary.json`. The site leaves out `runs.parquet`.\n"
     write_if_new(folder / "index.md", "\n".join([title, "", notice, body, end]))
     for file in [run / "summary.json", *run.glob("*.svg"), *run.glob("*.png")]:
         shutil.copy2(file, folder)
@@ -86,7 +89,7 @@ def overview(runs: dict[str, Path]) -> str:
 def card(name: str, run: Path) -> str:
     page = (run / "README.md").read_text(encoding="utf-8")
     said = summary(run)
-    figure = page.split("](", 1)[1].split(")", 1)[0]
+    figure = FIGURE.search(page)[1]
     size = "quick run, not a result" if said["quick"] else f"`latentdag reproduce {name}`"
     return f"""::::{{grid-item-card}} {page.splitlines()[0].removeprefix("# ")}
 :link: {name}/index
