@@ -6,8 +6,8 @@ the whole task:
 * latentdag: the default method, and the paper's own Algorithms 4–6 (``projection``);
 * decompositions, with what they lack added in their favour: components are matched to the true latents by correlation,
   a context's target is the component whose variance it changes most, and gies finds the graph with these targets;
-* ``true+…``: graph learners on the *true* latents, which is what one would have if the hidden variables were measured.
-  gies is also told the targets, so that it bounds what can be had.
+* ``true+…``: graph learners on the *true* latents, which is what one would have if the hidden variables were measured;
+  gies is also told the targets.
 
 Columns: mean absolute correlation with the true latents, and with their noises (what independent components look for);
 share of contexts with the right target; F1 of the edges, an open direction counting as right; share of models with the
