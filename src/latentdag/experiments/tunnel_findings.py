@@ -168,14 +168,17 @@ def _on_sensors(facts: "pd.Series[Any]") -> str:
 
 
 def _on_leds(edges: Table, facts: "pd.Series[Any]") -> list[str]:
-    return [
-        f"LEDs, knowing {line['known']}: of two edges from LEDs {line['LED → sensor found, per draw']:.2f} are found "
-        f"per draw, and {line['false with LEDs, per draw']:.2f} false ones with LEDs. Where l_21 is dim its effect on "
-        f"ir_2 is {facts['LED in the control']:.1%} of red's, and where its context makes it bright "
-        f"{facts['LED in its context']:.1%}: no line does both."
-        for line in edges
-        if line["set"] == "a sensor and its LEDs"
-    ]
+    lines = [line for line in edges if line["set"] == "a sensor and its LEDs"]
+    counts = "; ".join(
+        f"knowing {line['known']}, {line['LED → sensor found, per draw']:.2f} of the two edges from LEDs are found per "
+        f"draw, and {line['false with LEDs, per draw']:.2f} false ones with LEDs"
+        for line in lines
+    )
+    why = (
+        f"LEDs: {counts}. Where l_21 is dim its effect on ir_2 is {facts['LED in the control']:.1%} of red's, and "
+        f"where its context makes it bright {facts['LED in its context']:.1%}: no line does both."
+    )
+    return [why] if lines else []
 
 
 def _on_twins(accuracy: Table, runs: pd.DataFrame, facts: "pd.Series[Any]") -> list[str]:
