@@ -61,12 +61,16 @@ class Rules:
 class TwoRegressions:
     """Every latent regressed on its predecessors, where it is left alone and where it is targeted, at fixed rows H."""
 
-    def __init__(self, stack: Stack, H: Array, order: Order):
-        self.stack, self.order, self.rows = stack, order, H[list(order)]
+    def __init__(self, design: Design, H: Array, order: Order):
+        self.design, self.order, self.rows = design, order, H[list(order)]
+        self.targeting: list[list[int]] = [[] for _ in order]
+        for k, hit in enumerate(design.hits):
+            for i in hit:
+                self.targeting[i].append(k)
 
     def alone(self, t: int) -> Array:
         """Coefficients (t,) of the latent at position t where it is left alone."""
-        return self._regress(t, 0).b
+        return self._alone(t).b
 
     def targeted(self, t: int) -> Array:
         """Coefficients (t,) of the latent at position t where it is targeted; zero for the right row."""
@@ -74,12 +78,17 @@ class TwoRegressions:
 
     def weights(self, t: int) -> tuple[Array, Array]:
         """Weights (t,) of the edges from all predecessors of the latent at position t, and their covariance (t, t)."""
-        alone, (b_1, V_1) = self._regress(t, 0), self._targeted(t)
+        alone, (b_1, V_1) = self._alone(t), self._targeted(t)
         return alone.b - b_1, alone.covariance() + V_1
+
+    def _alone(self, t: int) -> "_Regression":
+        i = self.order[t]
+        return self._regress(t, self.design.S_minus[i], self.design.n_minus[i])
 
     def _targeted(self, t: int) -> tuple[Array, Array]:
         """Coefficients over all contexts that target the latent, and their covariance."""
-        found = [self._regress(t, q) for q in range(1, self.stack.n.shape[1]) if self.stack.n[self.order[t], q]]
+        S, n = self.design.S, self.design.n
+        found = [self._regress(t, S[k], n[k]) for k in self.targeting[self.order[t]]]
         if not found:  # never targeted: its row is free along its predecessors
             return np.zeros(t), np.zeros((t, t))
         if len(found) == 1:
@@ -88,9 +97,9 @@ class TwoRegressions:
         V = np.asarray(np.linalg.inv(sum(precisions)), dtype=np.float64)
         return V @ sum(W @ one.b for W, one in zip(precisions, found, strict=True)), V
 
-    def _regress(self, t: int, q: int) -> "_Regression":
-        i, rows = self.order[t], self.rows[: t + 1]
-        return _Regression(rows @ self.stack.S[i, q] @ rows.T, self.stack.n[i, q])
+    def _regress(self, t: int, S: Array, n: float) -> "_Regression":
+        rows = self.rows[: t + 1]
+        return _Regression(rows @ S @ rows.T, n)
 
 
 class _Regression:
@@ -117,7 +126,7 @@ def perfect_rows(design: Design, H: Array, order: Order) -> Array:
     That is what is left of each latent, in the contexts that target it, after regressing out its predecessors; of a
     latent that no context targets, what is left anywhere, so that those are uncorrelated.
     """
-    regress, rows = TwoRegressions(Stack(design), H, order), H.copy()
+    regress, rows = TwoRegressions(design, H, order), H.copy()
     never = set(range(design.d)).difference(*design.hits)
     for t, i in enumerate(order):
         explained = regress.alone(t) if i in never else regress.targeted(t)
@@ -127,7 +136,7 @@ def perfect_rows(design: Design, H: Array, order: Order) -> Array:
 
 def prune(design: Design, H: Array, order: Order, rules: Rules) -> tuple[IntArray, ...]:
     """Backward elimination: which edges forward in the order are worth their penalty, at rows H."""
-    regress = TwoRegressions(Stack(design), H, order)
+    regress = TwoRegressions(design, H, order)
     parents: list[IntArray] = [np.empty(0, dtype=np.intp)] * design.d
     for t, i in enumerate(order):
         A = np.array(order[:t], dtype=np.intp)
@@ -307,7 +316,7 @@ def toggle_edges(design: Design, best: Candidate, rules: Rules) -> Candidate:
 
 def _borderline(design: Design, best: Candidate, rules: Rules) -> list[tuple[int, int]]:
     """Pairs (child, parent) whose edge may be better dropped or added, most promising first."""
-    regress, found = TwoRegressions(Stack(design), best.optimum.H, best.order), []
+    regress, found = TwoRegressions(design, best.optimum.H, best.order), []
     for t, i in enumerate(best.order):
         A = np.array(best.order[:t], dtype=np.intp)
         if not len(A):
