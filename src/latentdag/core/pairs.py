@@ -172,18 +172,20 @@ def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Seque
     variance : (c,), by calling the variance of ``m X`` one
     clash : (c, c), by calling two noises uncorrelated
     """
-    free = np.ones((len(S), len(M)))
-    for c, q in enumerate(owner):
-        free[list(same[q]), c] = 0.0
-    MS = M @ S
-    v = np.einsum("kcj,cj->kc", MS, M)
-    variance = (0.25 * n[:, None] * free * np.log(v) ** 2).sum(axis=0)
     size = np.linalg.norm(S, axis=(1, 2)) / np.sqrt(S.shape[1])
     weight = n / np.maximum(size, 1.0)
+    free, v = np.ones((len(S), len(M))), np.empty((len(S), len(M)))
     own = np.zeros_like(M)  # what each candidate's own contexts contribute to the sum over all
+    hit_by: list[list[int]] = [[] for _ in S]
     for c, q in enumerate(owner):
         for k in same[q]:
-            own[c] += weight[k] * MS[k, c]
+            hit_by[k].append(c)
+    for k, mine in enumerate(hit_by):  # one at a time: all at once would take several times the memory of the data
+        MS = M @ S[k]
+        v[k] = np.einsum("cj,cj->c", MS, M)
+        free[k, mine] = 0.0
+        own[mine] += weight[k] * MS[mine]
+    variance = (0.25 * n[:, None] * free * np.log(v) ** 2).sum(axis=0)
     own = own @ M.T
     total = M @ np.tensordot(weight, S, axes=1) @ M.T
     R = total - own - own.T
