@@ -19,43 +19,10 @@ from latentdag.core.optimize import maximize
 from latentdag.preparation import prepare
 from latentdag.scoring import log_likelihood
 
+from designs import DESIGNS, random_point
 from strategies import models, seeds
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
-
-
-def with_interventions(model, interventions, **other):
-    return ld.LatentModel(model.unmixing, model.weights, model.noise_variance, interventions, model.latents, **other)
-
-
-def designs():
-    """One model per kind of design that the likelihood takes: name, model, options of the fit."""
-    base = ld.simulate.random_model(n_latents=4, n_features=6, density=0.7, rng=3)
-    a, b, c, d = base.latents
-    one = {f"k{i}": ld.Intervention(name, variance=0.03) for i, name in enumerate(base.latents)}
-    yield "one context per latent", with_interventions(base, one), {}
-    several = {**one, "k0again": ld.Intervention(a, variance=0.5), "k2again": ld.Intervention(c, variance=0.4)}
-    names = {context: value.target for context, value in several.items()}
-    yield "several contexts per latent", with_interventions(base, several), {"targets": names}
-    double = {
-        **one,
-        "a+c": ld.Intervention((a, c), variance=(0.02, 0.3)),
-        "b+d": ld.Intervention((b, d), variance=0.04),
-    }
-    names = {context: value.targets for context, value in double.items()}
-    yield "combinations", with_interventions(base, double), {"targets": names}
-    shifted = {k: ld.Intervention(v.target, variance=0.1, shift=0.7) for k, v in one.items()}
-    yield "mean shifts", with_interventions(base, shifted, offset=np.arange(6.0)), {}
-    only = {
-        k: ld.Intervention(v.target, "perfect", float(base.noise_variance[i]), shift=2.0)
-        for i, (k, v) in enumerate(one.items())
-    }
-    yield "mean shifts, same noise", with_interventions(base, only), {}
-    done = {k: ld.Intervention(v.target, "do", value=0.5) for k, v in one.items()}
-    yield "do", with_interventions(base, done), {"intervention": "do"}
-
-
-DESIGNS = {name: (model, options) for name, model, options in designs()}
 
 
 def named_like(found, truth):
@@ -114,15 +81,6 @@ def test_exact_moments_give_the_truth(truth, method):
         assert metrics.shd(truth, found) == 0
         # nothing explains exact moments better than the model they come from
         assert found.loglik == pytest.approx(log_likelihood(truth, truth.moments(10**5)), abs=0.1)
-
-
-def random_point(name, seed):
-    truth, options = DESIGNS[name]
-    prepared = prepare(ld.simulate.sample_moments(truth, 500, rng=seed), **options)
-    rng = np.random.default_rng(seed)
-    d, r = prepared.design.d, prepared.design.S.shape[1]
-    parents = [np.flatnonzero(np.arange(d) > i)[rng.random(d - 1 - i) < 0.6] for i in range(d)]
-    return prepared.design, rng.normal(size=(d, r)), parents, rng
 
 
 @pytest.mark.parametrize("name", DESIGNS)

@@ -17,9 +17,6 @@ from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
 from latentdag.core.optimize import GAIN_TOLERANCE, Optimum, maximize
 
-#: Edges worth less than this many times their penalty, other rows held fixed, are tried without, and others with.
-DROP_BELOW, ADD_ABOVE = 5.0, 0.4
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -294,48 +291,3 @@ def _reversals(
         if order_new not in seen and rules.permit(order_new):
             tried += 1
             yield H_new, order_new
-
-
-def toggle_edges(design: Design, best: Candidate, rules: Rules) -> Candidate:
-    """Add or drop single edges near the border of significance, each judged after a refit."""
-    seen: set[tuple[int, int]] = set()
-    while True:
-        for i, j in _borderline(design, best, rules):
-            if (i, j) in seen:
-                continue
-            seen.add((i, j))
-            parents = list(best.parents)
-            parents[i] = np.setxor1d(parents[i], [j]).astype(np.intp)
-            found = fit_graph(design, best.optimum.H, parents, best.order, rules, gain_tol=0.02, at_least=best.score)
-            if found is not None and found.score > best.score + 1e-3:
-                best = found
-                break
-        else:
-            return best
-
-
-def _borderline(design: Design, best: Candidate, rules: Rules) -> list[tuple[int, int]]:
-    """Pairs (child, parent) whose edge may be better dropped or added, most promising first."""
-    regress, found = TwoRegressions(design, best.optimum.H, best.order), []
-    for t, i in enumerate(best.order):
-        A = np.array(best.order[:t], dtype=np.intp)
-        if not len(A):
-            continue
-        kept = np.isin(A, best.parents[i])
-        ratio = np.maximum(_costs(*regress.weights(t), kept), 1e-12) / max(rules.penalty, 1e-12)
-        loss = np.where(kept, ratio / DROP_BELOW, ADD_ABOVE / ratio)
-        near = (loss < 1) & rules.allowed[i, A] & ~rules.required[i, A]
-        found += [(loss[p], i, int(A[p])) for p in np.flatnonzero(near)]
-    return [(i, j) for _, i, j in sorted(found)]
-
-
-def _costs(delta: Array, V: Array, kept: BoolArray) -> Array:
-    """Nats that each entry is worth, given that of all others those not kept are gone."""
-    cost, gone = np.empty(len(delta)), ~kept
-    W = np.linalg.inv(V[np.ix_(gone, gone)])
-    pull = W @ delta[gone]
-    cost[gone] = 0.5 * pull**2 / np.diagonal(W)
-    V_kg = V[np.ix_(kept, gone)]
-    left = delta[kept] - V_kg @ pull
-    cost[kept] = 0.5 * left**2 / (np.diagonal(V)[kept] - np.einsum("ij,jk,ik->i", V_kg, W, V_kg))
-    return cost

@@ -20,10 +20,10 @@ from latentdag.core.graphs import (
     fit_pruned,
     perfect_rows,
     reverse_edges,
-    toggle_edges,
 )
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array
+from latentdag.core.toggles import toggle_edges
 
 #: Up to this many latents, all moves of one latent are tried over full orders, from every start.
 FEW = 8
@@ -31,6 +31,9 @@ FEW = 8
 #: Sweeps over the full order before sparse graphs, which are more accurate, take over: this many over the number of
 #: latents, because a sweep costs more the more there are.
 SWEEPS = 320
+
+#: Nats that adding and dropping single edges may make good between the ends of two starts.
+WITHIN_REACH = 30.0
 
 
 @dataclass(frozen=True)
@@ -104,16 +107,31 @@ def conclude(design: Design, found: Sequence[End | None], rules: Rules) -> Found
     if not ends:
         return None
     top = max(ends, key=lambda end: end.value)
-    best = top.graph or fit_pruned(design, perfect_rows(design, top.H, top.order), top.order, rules)
-    if best is None:
-        return None
-    if design.d <= FEW:
-        best = toggle_edges(design, best, rules)
+    if top.graph is None:
+        best = fit_pruned(design, perfect_rows(design, top.H, top.order), top.order, rules)
+        if best is None:
+            return None
+        best, values = toggle_edges(design, best, rules), [end.value for end in ends]
+    else:
+        toggled = _toggled(design, [end.graph for end in ends if end.graph is not None], rules)
+        best, values = max(toggled, key=lambda candidate: candidate.score), [candidate.score for candidate in toggled]
     best = fit_graph(design, best.optimum.H, best.parents, best.order, rules) or best
     rivals = sorted(
         (top.value - value, order) for end in ends for order, value in end.fitted.items() if _contradicts(order, best)
     )
-    return Found(best, tuple(end.value for end in ends), (rivals[0][1], rivals[0][0]) if rivals else None)
+    return Found(best, tuple(values), (rivals[0][1], rivals[0][0]) if rivals else None)
+
+
+def _toggled(design: Design, candidates: Sequence[Candidate], rules: Rules) -> list[Candidate]:
+    """Candidates near the best with single edges added and dropped; starts often lead to one and the same."""
+    found: list[Candidate] = []
+    top, done = max(candidate.score for candidate in candidates), {}
+    for candidate in candidates:
+        graph = tuple(tuple(parents.tolist()) for parents in candidate.parents)
+        if graph not in done and candidate.score > top - WITHIN_REACH:
+            done[graph] = toggle_edges(design, candidate, rules)
+        found.append(done.get(graph, candidate))
+    return found
 
 
 def _contradicts(order: Order, best: Candidate) -> bool:
@@ -147,5 +165,4 @@ def _many(design: Design, H: Array, order: Order, rules: Rules) -> End | None:
         fitted[candidate.order] = max(candidate.score, fitted.get(candidate.order, -np.inf))
 
     best = reverse_edges(design, best, rules, patience=max(5, 400 // design.d), notice=notice)
-    best = toggle_edges(design, best, rules)
     return End(best.score, best.optimum.H, best.order, best, fitted)

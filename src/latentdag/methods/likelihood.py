@@ -1,6 +1,7 @@
 """Maximum likelihood with a search for order and graph: the default method."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -9,9 +10,10 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from latentdag.core.errors import ContextError
 from latentdag.core.flags import fit_flag
-from latentdag.core.graphs import Candidate, Rules, fit_graph, fit_pruned, perfect_rows, toggle_edges
+from latentdag.core.graphs import Candidate, Rules, fit_graph, fit_pruned, perfect_rows
 from latentdag.core.linalg import independent_rows
 from latentdag.core.search import Found, climb_from, conclude
+from latentdag.core.toggles import toggle_edges
 from latentdag.methods.assembly import finish
 from latentdag.methods.candidates import with_rivals
 from latentdag.methods.starts import Start, context_pairs, given_start, make_starts
@@ -143,6 +145,7 @@ def _fit_given_order(prepared: Prepared, starts: Sequence[Start], rules: Rules, 
     order = rules.rest + tuple(prepared.latents.index(name) for name in names)
     if not rules.permit(order):
         raise ValueError("the order contradicts a required edge")
+    rules = replace(rules, allowed=rules.allowed & (np.argsort(order) < np.argsort(order)[:, None]))
     found: list[Candidate | None] = []
     for H, _ in starts:
         flag = fit_flag(prepared.design, H, order)

@@ -1,0 +1,94 @@
+"""Adding and dropping single edges of a fitted DAG, each judged after a refit."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from latentdag.core.flags import Order
+from latentdag.core.graphs import Candidate, Rules, TwoRegressions, fit_graph
+from latentdag.core.likelihood import Design
+from latentdag.core.linalg import Array, BoolArray, IntArray
+from latentdag.core.worth import edge_worth
+
+#: Number of latents up to which what edges are worth is computed with all rows adapting: the price grows as d⁶.
+ALL_ADAPT_UP_TO = 50
+
+#: Edges worth less than the first many times their penalty are tried without, absent ones worth more than the second
+#: with it. What edges are worth when all rows adapt is within a few per cent of what a refit says; when only the
+#: child's row adapts, it can be far off.
+TRY_IF_ALL_ADAPT, TRY_IF_ONE_ADAPTS = (1.3, 0.8), (5.0, 0.4)
+
+
+def toggle_edges(design: Design, best: Candidate, rules: Rules) -> Candidate:
+    """Add or drop edges near the border of significance, most promising first, while the score grows.
+
+    An edge may be added against the order if that closes no cycle; the order then follows.
+    """
+    changed = True
+    while changed:
+        changed = False
+        for i, j in _borderline(design, best, rules):
+            parents = list(best.parents)
+            parents[i] = np.setxor1d(parents[i], [j]).astype(np.intp)
+            order = best.order if j in best.parents[i] else order_with_edge(best.order, best.parents, i, j)
+            if order is None:  # an edge that was added before it has come in the way
+                continue
+            found = fit_graph(design, best.optimum.H, parents, order, rules, gain_tol=0.02, at_least=best.score)
+            if found is not None and found.score > best.score + 1e-3:
+                best, changed = found, True
+    return best
+
+
+def order_with_edge(order: Order, parents: Sequence[IntArray], i: int, j: int) -> Order | None:
+    """An order of the graph with j → i added, as near to the present one as can be; None if that closes a cycle."""
+    first, last = order.index(i), order.index(j)
+    if last < first:
+        return order
+    behind = {i}
+    for x in order[first : last + 1]:
+        if behind.intersection(parents[x].tolist()):
+            behind.add(x)
+    if j in behind:
+        return None
+    stretch = order[first : last + 1]
+    moved = (*(x for x in stretch if x not in behind), *(x for x in stretch if x in behind))
+    return (*order[:first], *moved, *order[last + 1 :])
+
+
+def _borderline(design: Design, best: Candidate, rules: Rules) -> list[tuple[int, int]]:
+    """Pairs (child, parent) whose edge may be better dropped or added, most promising first."""
+    d = design.d
+    present, ancestors = np.zeros((d, d), dtype=bool), np.zeros((d, d), dtype=bool)
+    for i in best.order:
+        present[i, best.parents[i]] = True
+        ancestors[i] = present[i] | ancestors[best.parents[i]].any(axis=0)
+    absent = rules.allowed & ~present & ~ancestors.T & ~np.eye(d, dtype=bool)
+    if d <= ALL_ADAPT_UP_TO:
+        worth, (drop, add) = edge_worth(design, best.optimum, best.parents, absent), TRY_IF_ALL_ADAPT
+    else:
+        worth, (drop, add) = _worth_in_order(design, best, present), TRY_IF_ONE_ADAPTS
+    ratio = np.maximum(worth, 1e-12) / max(rules.penalty, 1e-12)
+    loss = np.where(present, ratio / drop, add / ratio)
+    near = (loss < 1) & (present | absent) & ~rules.required
+    return [(int(i), int(j)) for _, i, j in sorted((loss[i, j], i, j) for i, j in np.argwhere(near))]
+
+
+def _worth_in_order(design: Design, best: Candidate, present: BoolArray) -> Array:
+    """Nats (d, d) that edges forward in the order are worth, only the child's row adapting, along its predecessors."""
+    regress, worth = TwoRegressions(design, best.optimum.H, best.order), np.zeros((design.d, design.d))
+    for t, i in enumerate(best.order[1:], start=1):
+        before = list(best.order[:t])
+        worth[i, before] = _costs(*regress.weights(t), present[i, before])
+    return worth
+
+
+def _costs(delta: Array, V: Array, kept: BoolArray) -> Array:
+    """Nats that each entry is worth, given that of all others those not kept are gone."""
+    cost, gone = np.empty(len(delta)), ~kept
+    W = np.linalg.inv(V[np.ix_(gone, gone)])
+    pull = W @ delta[gone]
+    cost[gone] = 0.5 * pull**2 / np.diagonal(W)
+    V_kg = V[np.ix_(kept, gone)]
+    left = delta[kept] - V_kg @ pull
+    cost[kept] = 0.5 * left**2 / (np.diagonal(V)[kept] - np.einsum("ij,jk,ik->i", V_kg, W, V_kg))
+    return cost
