@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag import labels as lb
-from latentdag.core.linalg import max_entry_scale, right_inverse
+from latentdag.core.linalg import full_row_rank, max_entry_scale, right_inverse
 from latentdag.interventions import Intervention, check_intervention
 from latentdag.law import Law
 from latentdag.moments import Moments
@@ -108,8 +108,7 @@ class LatentModel:
             raise ValueError(f"noise variances must be positive, got {Omega.tolist()}")
         if np.diagonal(A).any():
             raise ValueError("a latent cannot act on itself: the diagonal of the weights must be zero")
-        norms = np.linalg.norm(H, axis=1, keepdims=True)
-        if d > p or not norms.all() or np.linalg.matrix_rank(H / norms, tol=1e-13) < d:
+        if not full_row_rank(H):
             raise ValueError(
                 f"the unmixing {H.shape} must have full row rank: no more latents than features, none twice"
             )

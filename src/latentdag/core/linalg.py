@@ -6,6 +6,8 @@ called singular relative to itself. Inputs that cannot be factored raise :class:
 ``ValueError`` with the numbers that show why, never ``LinAlgError``.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 from scipy import linalg
@@ -41,12 +43,26 @@ def range_basis(S: Array, rtol: float = RANK_TOLERANCE) -> Array:
     The rank does not depend on the units of the features, the basis is orthonormal in those units.
     """
     C, s = unit_diagonal(S)
-    w, V = linalg.eigh(C)
-    keep = w > rtol * max(w[-1], 0.0)
-    if keep.all():  # full rank: the identity keeps the features' own coordinates, exactly
-        return np.eye(len(S))
-    U, _ = np.linalg.qr(s[:, None] * V[:, keep])
-    return np.asarray(U)
+    if not all_above(C, max(rtol, 1e-9) * len(C)):
+        w, V = linalg.eigh(C)
+        keep = w > rtol * max(w[-1], 0.0)
+        if not keep.all():
+            return np.asarray(np.linalg.qr(s[:, None] * V[:, keep])[0])
+    return np.eye(len(S))  # full rank: the identity keeps the features' own coordinates, exactly
+
+
+def all_above(S: Array, floor: float) -> bool:
+    """Whether all eigenvalues of a symmetric matrix exceed ``floor``: a Cholesky factor tells, at little cost."""
+    return not lapack.dpotrf(S - floor * np.eye(len(S)), clean=False)[1]
+
+
+def full_row_rank(H: Array, tol: float = 1e-13) -> bool:
+    """Whether no row of ``H`` (d, p), scaled to unit norm, lies within ``tol`` of the span of the others."""
+    norms = np.linalg.norm(H, axis=1, keepdims=True)
+    if len(H) > H.shape[1] or not norms.all():
+        return False
+    rows = H / norms
+    return all_above(rows @ rows.T, 1e-9) or bool(np.linalg.matrix_rank(rows, tol=tol) == len(H))
 
 
 def scale_free_rank(S: Array, rtol: float = RANK_TOLERANCE) -> int:
@@ -127,22 +143,34 @@ def independent_rows(H: Array, floor: float = 0.02) -> Array:
     return np.asarray(H if s[-1] >= floor else (U * np.maximum(s, floor)) @ Vt)
 
 
-def end_eigenpairs(S: Array) -> tuple[Array, Array]:
-    """The two smallest and two largest eigenvalues (4,) of a symmetric matrix, and vectors (r, 4); all if r < 4.
+class Spectrum:
+    """Single eigenvalues and eigenvectors of a symmetric matrix (r, r), counted from the smallest, 0, to r − 1.
 
-    The reduction to tridiagonal form costs a fifth of all eigenvectors, and its ends next to nothing.
+    The reduction to tridiagonal form costs a fifth of all eigenvectors, and each of them little from there.
     """
-    r = len(S)
-    if r < 4:
-        w, V = np.linalg.eigh(S)
+
+    def __init__(self, S: Array):
+        self._S = S
+        # transposed, the matrix is what LAPACK works on, without a copy; room for panels of 8, its best up to r = 300
+        self._reflectors, self._diagonal, beside, self._tau, _ = lapack.dsytrd(S.T, lower=1, lwork=8 * len(S))
+        self._beside = np.append(beside, 0.0)
+
+    def value(self, i: int) -> float:
+        """The i-th eigenvalue."""
+        beside = self._beside[: max(len(self._S) - 1, 1)]
+        *_, w, _, _, failed = lapack.dstebz(self._diagonal, beside, 2, 0.0, 0.0, i + 1, i + 1, 0.0, "E")
+        return float(np.linalg.eigvalsh(self._S)[i] if failed else w[0])
+
+    def pairs(self, which: Sequence[int]) -> tuple[Array, Array]:
+        """These eigenvalues (q,) and their vectors (r, q)."""
+        w, V = np.empty(len(which)), np.empty((len(self._S), len(which)), order="F")
+        for q, i in enumerate(which):
+            beside = self._beside.copy()  # dstemr writes into it
+            found, values, vectors, failed = lapack.dstemr(self._diagonal, beside, 2, 0.0, 0.0, i + 1, i + 1)
+            if found != 1 or failed:
+                every, V = np.linalg.eigh(self._S)
+                return every[list(which)], V[:, list(which)]
+            w[q], V[:, q] = values[0], vectors[:, 0]
+        if len(V) > 1:
+            V[1:] = lapack.dormqr("L", "N", self._reflectors[1:, :-1], self._tau, V[1:], len(V))[0]
         return w, V
-    a, diagonal, beside, tau, _ = lapack.dsytrd(S, lower=1)
-    # dstemr writes into what lies beside the diagonal, so each call gets its own
-    ends = [lapack.dstemr(diagonal, np.append(beside, 0.0), 2, 0.0, 0.0, first, first + 1) for first in (1, r - 1)]
-    if any(found != 2 or info for found, _, _, info in ends):
-        w, V = np.linalg.eigh(S)
-        kept = [0, 1, r - 2, r - 1]
-        return w[kept], V[:, kept]
-    V = np.concatenate([z[:, :2] for _, _, z, _ in ends], axis=1)
-    V[1:] = lapack.dormqr("L", "N", a[1:, :-1], tau, V[1:], r)[0]
-    return np.concatenate([w[:2] for _, w, _, _ in ends]), V

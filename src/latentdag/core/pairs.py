@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import optimize
 
-from latentdag.core.linalg import Array, IntArray, complement, end_eigenpairs
+from latentdag.core.linalg import Array, IntArray, Spectrum, complement
 from latentdag.core.ranktest import eigenvalue_terms
 
 #: Nats by which parents of a target must explain the contexts better than calling it a source.
@@ -141,19 +141,18 @@ def _options(S: Array, n_0: float, n_k: float) -> _Options:
     The eigenvalue that a source leaves unexplained is judged against the next one at its end, which is noise: the test
     of all the others together would drown it when there are many.
     """
-    scale, V = end_eigenpairs(S)
+    spectrum = Spectrum(S)
+    scale, V = spectrum.pairs((0, len(S) - 1))
     scale = np.maximum(scale, np.finfo(float).tiny)
     terms = eigenvalue_terms(scale, n_0, n_k)
-    last = len(scale) - 1
-    low = bool(terms[0] > terms[last]) or last == 0
-    first, second, third = (0, last, last - 1) if low else (last, 0, 1)
+    first, second = (0, 1) if terms[0] > terms[1] else (1, 0)
     rows = [(V[:, first] / np.sqrt(scale[first]), V[:, first])]
-    inside = scale >= 1 if scale[first] < 1 else scale < 1
-    if not inside[second]:
+    if (scale[first] < 1) == (scale[second] < 1):
         return _Options(rows, np.zeros(1))
-    noise = terms[third] if inside[third] else 0.0
     up, down = (first, second) if scale[first] < 1 else (second, first)
     rows += _two_candidates(1 / scale[up] - 1, 1 - 1 / scale[down], V[:, up], V[:, down])
+    third = max(spectrum.value(1 if second == 0 else len(S) - 2), np.finfo(float).tiny)
+    noise = eigenvalue_terms(third, n_0, n_k) if (third < 1) == (scale[second] < 1) else 0.0
     unexplained = max(0.5 * (terms[second] - noise), 0.0)
     if unexplained > HOPELESS:
         return _Options(rows[1:], np.zeros(2))
@@ -172,7 +171,7 @@ def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Seque
     variance : (c,), by calling the variance of ``m X`` one
     clash : (c, c), by calling two noises uncorrelated
     """
-    size = np.linalg.norm(S, axis=(1, 2)) / np.sqrt(S.shape[1])
+    size = np.sqrt(np.einsum("kij,kij->k", S, S) / S.shape[1])
     weight = n / np.maximum(size, 1.0)
     free, v = np.ones((len(S), len(M))), np.empty((len(S), len(M)))
     own = np.zeros_like(M)  # what each candidate's own contexts contribute to the sum over all

@@ -33,7 +33,7 @@ EXACT_UP_TO, SKETCH = 600, 400
 _CHUNK = 2**21  # numbers in one block of products
 
 
-def eigenvalue_terms(eigenvalues: Array, n_0: float, n_k: float) -> Array:
+def eigenvalue_terms(eigenvalues: float | Array, n_0: float, n_k: float) -> Array:
     """Each generalised eigenvalue's share of twice the log-likelihood ratio against equality."""
     N = n_0 + n_k
     return np.asarray(N * np.log((n_0 + n_k * eigenvalues) / N) - n_k * np.log(eigenvalues))
