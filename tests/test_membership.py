@@ -138,8 +138,9 @@ def test_directions_that_leave_no_trace_are_the_kernel_of_the_tangent_map(seed):
     aimed = order[int(rng.integers(0, d)) :]
     hits = [(), *((i,) for i in aimed), *((int(rng.choice(aimed)),) for _ in range(2))]
     soft = [False, *(rng.random(len(hits) - 1) < 0.5).tolist()]
+    S = np.array([np.eye(d)] * len(hits))
     for means in (None, np.zeros((len(hits), d))):
-        design = make_design(np.full(len(hits), 100.0), np.array([np.eye(d)] * len(hits)), means, hits, soft, d)
+        design = make_design(np.full(len(hits), 100.0), S, S, means, hits, soft, d)
         mechanisms = design.mechanisms(full_parents(order))
         rows = np.zeros((len(mechanisms), d))
         for q, a in enumerate(mechanisms):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import blas, lapack, solve_triangular
 
 from latentdag import labels as lb
 from latentdag.core.errors import ContextError
@@ -71,7 +71,7 @@ def prepare(
     kinds = _kinds(m, intervention)
     n = m.counts.astype(float) if means else np.maximum(m.counts - 1.0, 1.0)
     coordinates, S, log_volume = _coordinates(m, len(latents))
-    S = S * ((m.counts - 1.0) / m.counts)[:, None, None] if means else S
+    S = S * ((m.counts - 1.0) / m.counts if means else np.ones(len(n)))[:, None, None]
     r, d = len(coordinates), len(latents)
     if d > r:
         raise ValueError(
@@ -84,22 +84,25 @@ def prepare(
     # first to coordinates in which all contexts together have unit variance, where shrinking and checking are easy
     with lb.naming_contexts(m.contexts):
         P = upper_factor(symmetrize(np.tensordot(n / n.sum(), S, axes=1)), context=0)
-    S = _congruence(P, S)
+    _divide(S, P)
     weight = _shrink_by(S, m.counts) if shrinkage else np.zeros(len(n))
     weight = np.where([kinds.get(c) == "do" for c in m.contexts], np.maximum(weight, DO_FLOOR), weight)
     S *= (1 - weight)[:, None, None]
-    S[:, range(r), range(r)] += weight[:, None]
+    np.einsum("kii->ki", S)[:] += weight[:, None]
     with lb.naming_contexts(m.contexts):
         _check_definite(S, m.counts)
         F = upper_factor(S[0], context=0)
-    S = _congruence(F, S)
+    _divide(S, F)
     F = F @ P
     W = solve_triangular(F, coordinates, trans="T")
     log_volume -= float(np.log(np.diagonal(F)).sum())
     mu = (m.means - m.means[0]) @ W.T
     soft = [kinds.get(c) == "soft" for c in m.contexts]
-    design = make_design(n, S, mu if means else None, hits, soft, d)
-    about = S + mu[:, :, None] * mu[:, None, :] if means else S
+    about = S
+    if means:
+        about = mu[:, :, None] * mu[:, None, :]
+        about += S
+    design = make_design(n, S, about, mu if means else None, hits, soft, d)
     return Prepared(W, log_volume, mu, about, latents, kinds, weight, design)
 
 
@@ -162,10 +165,11 @@ def _kinds(m: Moments, intervention: str | Mapping[Hashable, str]) -> dict[Hasha
     return kinds
 
 
-def _congruence(F: np.ndarray, S: np.ndarray) -> np.ndarray:
-    """``F^{-T} S F^{-1}`` of a stack."""
+def _divide(S: np.ndarray, F: np.ndarray) -> None:
+    """Make ``F^{-T} S F^{-1}`` of a stack, in place and one at a time, which stays in the cache."""
     F_inv = solve_triangular(F, np.eye(len(F)), check_finite=False)
-    return symmetrize(F_inv.T @ S @ F_inv)
+    for s in S:
+        s[:] = blas.dtrmm(1.0, F_inv, blas.dtrmm(1.0, F_inv, s.T, side=1), trans_a=1).T
 
 
 def _shrink_by(S: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -176,7 +180,7 @@ def _shrink_by(S: np.ndarray, counts: np.ndarray) -> np.ndarray:
     of order 1/n would show in an efficient estimator; hence the further factor r/n, which makes it of order 1/n².
     """
     r = S.shape[1]
-    trace, square = np.trace(S, axis1=1, axis2=2), np.square(S).sum(axis=(1, 2))
+    trace, square = np.einsum("kii->k", S), np.einsum("kij,kij->k", S, S)
     spread = (counts + 1 - 2 / r) * (square - trace**2 / r)
     oas = ((1 - 2 / r) * square + trace**2) / np.maximum(spread, np.finfo(float).tiny)
     return np.minimum(oas, 1.0) * np.minimum(1.0, r / np.maximum(counts - 1, 1))
@@ -184,24 +188,19 @@ def _shrink_by(S: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def _check_definite(S: np.ndarray, counts: np.ndarray) -> None:
     """Every covariance must have an inverse, relative to the pooled one."""
-    try:
-        np.linalg.cholesky(S)
-    except np.linalg.LinAlgError:
+    if any(lapack.dpotrf(s.T, lower=1, clean=False)[1] for s in S):
         k = int(np.argmin([np.linalg.eigvalsh(s)[0] for s in S]))
         raise ContextError(
             k,
             f"its covariance of {counts[k]} samples is singular in {S.shape[1]} dimensions; turn shrinkage on, say "
             "that it is a do-intervention (intervention='do'), or use fewer features",
-        ) from None
+        )
 
 
 def single_target_contexts(design: Design) -> list[int]:
     """For each latent the most informative context that targets it alone, or −1."""
-    best = []
-    for i in range(design.d):
-        alone = [k for k, rows in enumerate(design.hits) if rows == (i,)]
-        best.append(max(alone, key=lambda k: design.n[k], default=-1))
-    return best
+    alone = [[k for k in contexts if len(design.hits[k]) == 1] for contexts in design.targeting]
+    return [max(contexts, key=lambda k: design.n[k], default=-1) for contexts in alone]
 
 
 def edge_rules(prepared: Prepared, penalty: float, forbidden: Any = None, required: Any = None) -> Rules:

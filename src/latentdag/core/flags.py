@@ -76,7 +76,7 @@ class Stack:
     """
 
     def __init__(self, design: Design):
-        hits = [[k for k, rows in enumerate(design.hits) if i in rows] for i in range(design.d)]
+        hits = design.targeting
         q = 1 + max(len(mine) for mine in hits)
         self.n = np.zeros((design.d, q))
         self.S = np.repeat(design.S_minus[:, None], q, axis=1)

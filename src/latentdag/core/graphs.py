@@ -60,10 +60,8 @@ class TwoRegressions:
 
     def __init__(self, design: Design, H: Array, order: Order):
         self.design, self.order, self.rows = design, order, H[list(order)]
-        self.targeting: list[list[int]] = [[] for _ in order]
-        for k, hit in enumerate(design.hits):
-            for i in hit:
-                self.targeting[i].append(k)
+        self.columns = self.rows.T.copy()  # laid out for the products below, most of the work
+        self.targeting = design.targeting
 
     def alone(self, t: int) -> Array:
         """Coefficients (t,) of the latent at position t where it is left alone."""
@@ -95,15 +93,15 @@ class TwoRegressions:
         return V @ sum(W @ one.b for W, one in zip(precisions, found, strict=True)), V
 
     def _regress(self, t: int, S: Array, n: float) -> "_Regression":
-        rows = self.rows[: t + 1]
-        return _Regression(rows @ S @ rows.T, n)
+        return _Regression(self.rows[: t + 1] @ S @ self.columns[:, : t + 1], n)
 
 
 class _Regression:
     """The last variable of a covariance R on all before it, from n samples."""
 
     def __init__(self, R: Array, n: float):
-        L = cholesky(R)
+        L, singular = lapack.dpotrf(R, lower=1)
+        L = cholesky(R) if singular else L
         self.L, self.scale = L[:-1, :-1], L[-1, -1] / np.sqrt(n)
         self.L_inv = lapack.dtrtri(self.L, lower=1)[0] if len(self.L) else self.L
         self.b = L[-1, :-1] @ self.L_inv
@@ -133,10 +131,10 @@ def perfect_rows(design: Design, H: Array, order: Order) -> Array:
 
 def prune(design: Design, H: Array, order: Order, rules: Rules) -> tuple[IntArray, ...]:
     """Backward elimination: which edges forward in the order are worth their penalty, at rows H."""
-    regress = TwoRegressions(design, H, order)
+    regress, rows = TwoRegressions(design, H, order), np.array(order, dtype=np.intp)
     parents: list[IntArray] = [np.empty(0, dtype=np.intp)] * design.d
     for t, i in enumerate(order):
-        A = np.array(order[:t], dtype=np.intp)
+        A = rows[:t]
         if len(A):
             delta, V = regress.weights(t)
             kept = _worth_keeping(delta, V, rules.penalty, rules.allowed[i, A], rules.required[i, A])
@@ -152,17 +150,15 @@ def _worth_keeping(delta: Array, V: Array, penalty: float, allowed: BoolArray, r
     left, delta, V = _drop_cheap(left, delta, V, required, 0.5 * penalty)
     # one at a time from here: what is dropped stays in the arrays as an estimate of infinity that moves no other
     fixed = np.where(required[left], np.inf, 0.0)
-    delta, V = delta.copy(), V.copy()
-    diagonal = np.einsum("ii->i", V)
+    both = np.vstack([V, delta])
+    diagonal, delta = np.einsum("ii->i", both[:-1]), both[-1]
     for _ in left:
         cost = delta * delta / diagonal + fixed
         least = int(cost.argmin())
         if cost[least] >= 2 * penalty:
             break
-        pull = V[:, least] / V[least, least]
-        delta -= pull * delta[least]
-        V -= pull[:, None] * V[least]
-        delta[least], V[least, least] = np.inf, 1.0
+        both -= both[:, least, None] / both[least, least] * both[least]
+        delta[least], diagonal[least] = np.inf, 1.0
     return left[np.isfinite(delta)]
 
 

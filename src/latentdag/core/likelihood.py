@@ -71,6 +71,15 @@ class Design:
     def N(self) -> float:
         return float(self.n.sum())
 
+    @property
+    def targeting(self) -> list[list[int]]:
+        """For each latent the contexts that target it."""
+        found: list[list[int]] = [[] for _ in self.n_minus]
+        for k, rows in enumerate(self.hits):
+            for i in rows:
+                found[i].append(k)
+        return found
+
     def mechanisms(self, parents: Sequence[IntArray]) -> list[Mechanism]:
         """All mechanisms of a DAG: first the one of each latent left alone, then those of its interventions."""
         none = np.empty(0, dtype=np.intp)
@@ -84,7 +93,7 @@ class Design:
 
 
 def make_design(
-    n: Array, S: Array, means: Array | None, hits: Sequence[Sequence[int]], soft: Sequence[bool], d: int
+    n: Array, S: Array, about: Array, means: Array | None, hits: Sequence[Sequence[int]], soft: Sequence[bool], d: int
 ) -> Design:
     """Pool covariances per latent.
 
@@ -92,27 +101,20 @@ def make_design(
     ----------
     n : (K+1,)
     S : (K+1, r, r) about each context's own mean
-    means : (K+1, r) or None
+    about : (K+1, r, r)
+        Second moments about the control's mean; S again where there are no means.
+    means : (K+1, r) about the control's, or None
         With means, the contexts that leave a latent alone share the mean of its noise, so that differences between
         their means count; without, every context has a free mean.
     hits, soft : per context
     d : number of latents
     """
     n = np.asarray(n, dtype=float)
-    alone = np.ones((d + 1, len(n)))
-    for k, rows in enumerate(hits):
-        alone[list(rows), k] = 0.0
-    weight = alone * n
-    total = weight.sum(axis=1)
-    weight /= total[:, None]
-    if means is None:
-        pooled = np.tensordot(weight, S, axes=1)
-    else:
-        # about the mean of everything, so that no digits are lost when means lie far from zero
-        away = means - weight[-1] @ means
-        common = weight @ away
-        pooled = np.tensordot(weight, S + away[:, :, None] * away[:, None, :], axes=1)
-        pooled -= common[:, :, None] * common[:, None, :]
+    total, weight = shares(n, hits, d)
+    pooled = np.tensordot(weight, about, axes=1)
+    if means is not None:  # digits are lost only where contexts lie far from the control, and those would lose them too
+        for common, S_i in zip(weight @ means, pooled, strict=True):
+            S_i -= common[:, None] * common
     return Design(
         n,
         S,
@@ -121,8 +123,17 @@ def make_design(
         total[:-1],
         pooled[:-1],
         pooled[-1],
-        None if means is None else means - means[0],
+        means,
     )
+
+
+def shares(n: Array, hits: Sequence[Sequence[int]], d: int) -> tuple[Array, Array]:
+    """For the contexts that leave each latent alone, and last for all: total weight (d+1,) and shares (d+1, K+1)."""
+    weight = np.repeat(n[None], d + 1, axis=0)
+    for k, rows in enumerate(hits):
+        weight[list(rows), k] = 0.0
+    total = weight.sum(axis=1)
+    return total, weight / total[:, None]
 
 
 @dataclass(frozen=True)
@@ -139,10 +150,10 @@ def evaluate(design: Design, H: Array, mechanisms: Sequence[Mechanism]) -> Evalu
     d = len(H)
     HS = H @ design.S_bar
     value, gradient = _log_det_term(design.N, H, HS)
-    rows = np.zeros((len(mechanisms), d))
+    rows, residuals_S = np.zeros((len(mechanisms), d)), np.empty((len(mechanisms), H.shape[1]))
     for q, mechanism in enumerate(mechanisms):
         i, parents, S = mechanism.latent, mechanism.parents, mechanism.S
-        residual_S = H[i] @ S
+        residuals_S[q] = H[i] @ S
         rows[q, i] = 1.0
         if len(parents):
             H_pa = H[parents]
@@ -150,27 +161,24 @@ def evaluate(design: Design, H: Array, mechanisms: Sequence[Mechanism]) -> Evalu
             _, b, singular = lapack.dposv(H_pa_S @ H_pa.T, H_pa_S @ H[i])
             if singular:
                 return None
-            residual_S = residual_S - b @ H_pa_S
+            residuals_S[q] -= b @ H_pa_S
             rows[q, parents] = -b
-        variance = residual_S @ H[i]
-        if not variance > 0:
-            return None
-        value -= 0.5 * mechanism.w * np.log(variance)
-        slope = mechanism.w / variance * residual_S
-        gradient[i] -= slope
-        if len(parents):
-            gradient[parents] += b[:, None] * slope
-        rows[q] /= np.sqrt(variance)
-    return Evaluation(float(value), gradient, rows) if np.isfinite(value) else None
+    w, latents = np.array([mechanism.w for mechanism in mechanisms]), [mechanism.latent for mechanism in mechanisms]
+    variance = np.einsum("qj,qj->q", residuals_S, H[latents])
+    if not (variance > 0).all():
+        return None
+    value -= 0.5 * float(w @ np.log(variance))
+    gradient -= rows.T @ ((w / variance)[:, None] * residuals_S)
+    return Evaluation(value, gradient, rows / np.sqrt(variance)[:, None]) if np.isfinite(value) else None
 
 
 def _log_det_term(N: float, H: Array, HS: Array) -> tuple[float, Array]:
     """``N/2 log det(H S̄ Hᵀ)`` and its gradient ``N (H S̄ Hᵀ)^{-1} H S̄``."""
     R = HS @ H.T
-    sign, log_det = np.linalg.slogdet(R)
-    if sign <= 0:
+    L, solved, singular = lapack.dposv(R, HS)
+    if singular:
         return -np.inf, np.zeros_like(H)
-    return 0.5 * N * float(log_det), np.asarray(N * np.linalg.solve(R, HS), dtype=float)
+    return N * float(np.log(np.diagonal(L)).sum()), np.asarray(N * solved, dtype=float)
 
 
 def node_cost(R: Array, i: int, parents: IntArray) -> float:

@@ -114,7 +114,7 @@ def _quasi_newton(
 
 def unit_rows(design: Design, H: Array) -> Array:
     """Scale every row to unit variance over all contexts; the likelihood does not care, the arithmetic does."""
-    return np.asarray(H / np.sqrt(np.einsum("ij,jk,ik->i", H, design.S_bar, H))[:, None])
+    return np.asarray(H / np.sqrt(np.einsum("ij,ij->i", H @ design.S_bar, H))[:, None])
 
 
 def _newton_step(design: Design, H: Array, now: Evaluation, information: Information) -> Array:

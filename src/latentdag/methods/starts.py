@@ -26,8 +26,8 @@ def context_pairs(prepared: Prepared) -> dict[int, Pair]:
     rows = [i for i, k in enumerate(contexts) if k >= 0]
     if not rows:
         return {}
-    hits = prepared.design.hits
-    same = [[k for k, hit in enumerate(hits) if i in hit] for i in rows]
+    targeting = prepared.design.targeting
+    same = [targeting[i] for i in rows]
     found = estimate_pairs(prepared.about_control, prepared.design.n, [contexts[i] for i in rows], same)
     return dict(zip(rows, found, strict=True))
 
