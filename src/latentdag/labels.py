@@ -1,5 +1,6 @@
 """Context labels: any hashable thing a user calls a context, in one canonical order, and to JSON and back."""
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -70,7 +71,8 @@ def count_table(labels: Sequence[Hashable], counts: Iterable[float], limit: int 
 def text_names(labels: Sequence[Hashable]) -> list[str]:
     """One distinct string per label: its text, or its repr where two texts collide (1 and "1")."""
     texts = [str(label) for label in labels]
-    return [text if texts.count(text) == 1 else repr(label) for text, label in zip(texts, labels, strict=True)]
+    occurs = Counter(texts)
+    return [text if occurs[text] == 1 else repr(label) for text, label in zip(texts, labels, strict=True)]
 
 
 @contextmanager

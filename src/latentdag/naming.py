@@ -19,9 +19,12 @@ def latent_names(n_latents: int, targets: Mapping[Hashable, Sequence[int]]) -> l
     ['A', 'A+C', 'B|B2', 'latent 4']
     """
     texts = dict(zip(targets, text_names(list(targets)), strict=True))
+    hitting: list[list[Hashable]] = [[] for _ in range(n_latents)]
+    for context, rows in targets.items():
+        for i in rows:
+            hitting[i].append(context)
     names: list[str] = []
-    for i in range(n_latents):
-        hits = [context for context, rows in targets.items() if i in rows]
+    for i, hits in enumerate(hitting):
         alone = [context for context in hits if len(targets[context]) == 1]
         name = "|".join(texts[context] for context in alone or hits) or f"latent {i + 1}"
         # several latents hit by the very same contexts need a number to tell them apart

@@ -97,7 +97,9 @@ def closure_graph(graph: nx.DiGraph) -> nx.DiGraph:
     for node in reversed(list(nx.topological_sort(graph))):
         below[node] = {}
         for child in graph.successors(node):
-            below[node] |= {child: None} | below[child]
+            if child not in below[node]:  # else all below it are there, too
+                below[node][child] = None
+                below[node] |= below[child]
     closed: nx.DiGraph = nx.DiGraph()
     closed.add_nodes_from(graph.nodes)
     closed.add_edges_from((node, other) for node in graph.nodes for other in below[node])

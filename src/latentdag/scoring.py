@@ -19,26 +19,22 @@ def log_likelihood(model: LatentModel, m: Moments) -> float:
         return float("nan")
     if U.shape[1] != model.n_latents or np.abs(outside).max() > 1e-6 * np.abs(H).max():
         return float("nan")
-    # volume on the feature space: X = G Z stretches latent volume by sqrt(det GᵀG)
-    stretch = np.linalg.slogdet(model.mixing.T @ model.mixing)[1]
-    n = m.counts
-    # squared noises and log variances (K+1, d) of rows as the control has them, then of those that a context targets
+    # volume on the feature space: X = G Z stretches latent volume by sqrt(det GᵀG), and H undoes it where G = H†
+    G, sign = (H.T, -2) if model.loadings is None else (model.loadings, 2)
+    stretch = sign * np.log(np.abs(np.diagonal(np.linalg.qr(G, mode="r")))).sum()
+    n, away = m.counts, m.means - model.offset
+    # squared noises and log variances of every context as if it were the control, then what its targets change of them
     control = model.law()
     B = control.structural @ H
-    squares = np.einsum("kij,ij->ki", B @ m.covariances, B) * ((n - 1) / n)[:, None]
-    squares += ((m.means - model.offset) @ B.T) ** 2
-    log_variances = np.repeat(np.log(control.noise_variance)[None], len(n), axis=0)
-    eye = np.eye(model.n_latents)
+    squares = np.tensordot(m.covariances, B.T @ B, axes=2) * (n - 1) / n + np.square(away @ B.T).sum(axis=1)
+    log_variance = np.full(len(n), np.log(control.noise_variance).sum())
     for k, context in enumerate(m.contexts):
         law = model.law(context)
-        if law.intervention is None:
-            continue
-        rows = [model.latents.index(name) for name in law.intervention.changes]
-        scale = np.sqrt(law.noise_variance[rows])
-        b = (eye[rows] - law.weights[rows]) @ H / scale[:, None]
-        deviation = b @ (m.means[k] - model.offset) - law.shift[rows] / scale
-        squares[k, rows] = np.einsum("ij,ij->i", b @ m.covariances[k], b) * (n[k] - 1) / n[k] + deviation**2
-        log_variances[k, rows] = np.log(law.noise_variance[rows])
+        for i in () if law.intervention is None else map(model.latents.index, law.intervention.changes):
+            deviation, S, mean = float(np.sqrt(law.noise_variance[i])), m.covariances[k], away[k]
+            b, b_0 = (H[i] - law.weights[i] @ H) / deviation, B[i]
+            squares[k] += (b @ S @ b - b_0 @ S @ b_0) * (n[k] - 1) / n[k]
+            squares[k] += (b @ mean - law.shift[i] / deviation) ** 2 - (b_0 @ mean) ** 2
+            log_variance[k] += 2 * np.log(deviation) - np.log(control.noise_variance[i])
     # the graph has no cycle, so that the determinant of B is that of its diagonal
-    per_sample = -log_variances.sum(axis=1) - stretch - squares.sum(axis=1) - model.n_latents * np.log(2 * np.pi)
-    return float(0.5 * n @ per_sample)
+    return float(-0.5 * n @ (log_variance + stretch + squares + model.n_latents * np.log(2 * np.pi)))

@@ -63,19 +63,20 @@ def linear_order(E: Array, permit: Callable[[Order], bool] = lambda order: True)
     for _ in range(len(E)):
         order.append(int(np.argmin(ancestors)))
         ancestors -= E[:, order[-1]]
-        ancestors[order] = np.inf
-    forward = E - E.T
+        ancestors[order[-1]] = np.inf
+    forward, columns = E - E.T, np.array(order)
+    gain = np.zeros(len(E) + 1)  # of putting an element before each other one, and last
     for _ in range(100):
-        changed = False
-        for x in tuple(order):
+        before = tuple(order)
+        for x in before:
             a = order.index(x)
-            others = order[:a] + order[a + 1 :]
-            gain = np.concatenate([[0.0], np.cumsum(forward[x, others])])
-            best = int(np.argmax(gain))
+            forward[x].take(columns).cumsum(out=gain[1:])
+            best = int(gain.argmax())
             if gain[best] > gain[a] + 1e-12 * (1 + abs(gain[a])):
-                order = [*others[:best], x, *others[best:]]
-                changed = True
-        if not changed:
+                del order[a]
+                order.insert(best - (best > a), x)
+                columns = np.array(order)
+        if tuple(order) == before:
             break
     return tuple(order)
 

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from latentdag.core.graphs import Candidate
+from latentdag.core.likelihood import shares
 from latentdag.core.linalg import Array
 from latentdag.core.search import Found
 from latentdag.equivalence import reduced_model
@@ -124,16 +126,16 @@ def _latent_means(
     design = prepared.design
     if not prepared.means.any():
         return np.zeros(design.d), m.means[0]
-    nu = np.empty(design.d)
-    for i in range(design.d):
-        alone = np.array([i not in hit for hit in design.hits])
-        nu[i] = rows[i] @ H @ (design.n[alone] @ prepared.means[alone] / design.n[alone].sum())
-    mean: Array = np.asarray(np.linalg.solve(rows[: design.d], nu), dtype=float)
+    B, (_, share) = rows[: design.d], shares(design.n, design.hits, design.d)
+    nu = np.einsum("ij,ij->i", B @ H, share[:-1] @ prepared.means)
+    mean: Array = np.asarray(np.linalg.solve(B, nu), dtype=float)
     # features: regress on the latents about the grand mean, which all contexts share
-    weight = design.n / design.n.sum()
-    grand_features, grand = weight @ m.means, weight @ prepared.means
-    loadings = _complement(prepared, H)["loadings"] if H.shape[1] > design.d else np.linalg.pinv(H @ prepared.W)
-    return mean, grand_features + loadings @ (mean - H @ grand)
+    grand_features, grand = share[-1] @ m.means, share[-1] @ prepared.means
+    away = mean - H @ grand
+    if H.shape[1] > design.d:
+        return mean, grand_features + _complement(prepared, H)["loadings"] @ away
+    Q, R = np.linalg.qr((H @ prepared.W).T)
+    return mean, grand_features + Q @ solve_triangular(R, away, trans="T")
 
 
 def _complement(prepared: Prepared, H: Array) -> dict[str, Array]:
