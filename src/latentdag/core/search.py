@@ -1,16 +1,18 @@
 """The search for order and graph, from starts to the answer (MATH.md 3.4).
 
 Few latents: climb over full orders from every start, one latent moved at a time, each move judged after refitting the
-unmixing. Many latents: walk latents to their places with the rows adapting, then go on with sparse graphs, which are
-cheaper and less noisy: prune, refit, walk again, turn edges round, all under the penalised likelihood. The graph is
-what is worth its penalty in the order found. Every step only ever accepts a higher value.
+unmixing, and of the likeliest take the one with most evidence. Many latents: walk latents to their places with the rows
+adapting, then go on with sparse graphs, which are cheaper and less noisy: prune, refit, walk again, turn edges round,
+all under the penalised likelihood. The graph is what is worth its penalty: single edges are added and dropped to the
+end. Every step only ever accepts a higher value.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from latentdag.core.evidence import order_evidence
 from latentdag.core.flags import Flag, Order, climb, climb_by_refits, fit_flag
 from latentdag.core.graphs import (
     Candidate,
@@ -35,6 +37,9 @@ SWEEPS = 320
 #: Nats that adding and dropping single edges may make good between the ends of two starts.
 WITHIN_REACH = 30.0
 
+#: Full orders this many nats behind the likeliest may have more evidence, and how many of them are looked at.
+NEAR_ORDERS, MOST_ORDERS = 4.0, 12
+
 
 @dataclass(frozen=True)
 class Found:
@@ -46,7 +51,8 @@ class Found:
     values : tuple of float
         What each start led to: the likelihood of its best full order (few latents) or its best score (many).
     runner_up : (order, gap in nats) or None
-        The next best order that was fitted to the end and contradicts the graph.
+        The next best order that was fitted to the end and contradicts the graph: by evidence for few latents, by score
+        for many.
     """
 
     best: Candidate
@@ -83,13 +89,21 @@ def linear_order(E: Array, permit: Callable[[Order], bool] = lambda order: True)
 
 @dataclass(frozen=True)
 class End:
-    """Where one start led: value, rows and order, the graph if there is one yet, and all orders fitted on the way."""
+    """Where one start led.
+
+    Attributes
+    ----------
+    value : float
+        The likelihood of the best full order (few latents), or the score of the best graph (many).
+    flags : full orders fitted to the end on the way (few)
+    graph : the best graph (many)
+    scores : of all orders fitted on the way (many)
+    """
 
     value: float
-    H: Array
-    order: Order
+    flags: Mapping[Order, Flag]
     graph: Candidate | None
-    fitted: dict[Order, float]
+    scores: Mapping[Order, float]
 
 
 def search(design: Design, starts: Sequence[tuple[Array, Order]], rules: Rules) -> Found | None:
@@ -103,24 +117,46 @@ def climb_from(design: Design, start: tuple[Array, Order], rules: Rules) -> End 
 
 
 def conclude(design: Design, found: Sequence[End | None], rules: Rules) -> Found | None:
-    """The graph of the best end, fitted to the last digit, and its rivals."""
+    """The best graph of all ends, fitted to the last digit, and its rivals."""
     ends = [end for end in found if end is not None]
-    if not ends:
+    concluded = (_conclude_few if design.d <= FEW else _conclude_many)(design, ends, rules) if ends else None
+    if concluded is None:
         return None
-    top = max(ends, key=lambda end: end.value)
-    if top.graph is None:
-        best = fit_pruned(design, perfect_rows(design, top.H, top.order), top.order, rules)
-        if best is None:
-            return None
-        best, values = toggle_edges(design, best, rules), [end.value for end in ends]
-    else:
-        toggled = _toggled(design, [end.graph for end in ends if end.graph is not None], rules)
-        best, values = max(toggled, key=lambda candidate: candidate.score), [candidate.score for candidate in toggled]
+    best, values, gaps = concluded
     best = fit_graph(design, best.optimum.H, best.parents, best.order, rules) or best
-    rivals = sorted(
-        (top.value - value, order) for end in ends for order, value in end.fitted.items() if _contradicts(order, best)
-    )
-    return Found(best, tuple(values), (rivals[0][1], rivals[0][0]) if rivals else None)
+    rivals = sorted((gap, order) for order, gap in gaps.items() if _contradicts(order, best))
+    return Found(best, values, (rivals[0][1], rivals[0][0]) if rivals else None)
+
+
+#: A graph, what each start led to, and by how many nats every order that was fitted is behind.
+Concluded = tuple[Candidate, tuple[float, ...], dict[Order, float]]
+
+
+def _conclude_few(design: Design, ends: Sequence[End], rules: Rules) -> Concluded | None:
+    """The order of most evidence among the likeliest, and its edges."""
+    flags: dict[Order, Flag] = {}
+    for flag in (flag for end in ends for flag in end.flags.values()):
+        if flag.order not in flags or flag.value > flags[flag.order].value:
+            flags[flag.order] = flag
+    ranked = sorted(flags.values(), key=lambda flag: -flag.value)
+    gaps = {flag.order: ranked[0].value - flag.value for flag in ranked}
+    chosen, near = ranked[0], [flag for flag in ranked[:MOST_ORDERS] if gaps[flag.order] < NEAR_ORDERS]
+    if len(near) > 1 and not any(design.soft):  # soft interventions leave edges within the order open
+        evidence = {flag.order: order_evidence(design, flag, rules) for flag in near}
+        chosen = max(near, key=lambda flag: evidence[flag.order])
+        gaps |= {order: evidence[chosen.order] - value for order, value in evidence.items()}
+    best = fit_pruned(design, perfect_rows(design, chosen.H, chosen.order), chosen.order, rules)
+    return None if best is None else (toggle_edges(design, best, rules), tuple(end.value for end in ends), gaps)
+
+
+def _conclude_many(design: Design, ends: Sequence[End], rules: Rules) -> Concluded:
+    """The graph of the highest score once single edges have been added and dropped."""
+    toggled = _toggled(design, [end.graph for end in ends if end.graph is not None], rules)
+    top = max(end.value for end in ends)
+    gaps: dict[Order, float] = {}
+    for order, score in (item for end in ends for item in end.scores.items()):
+        gaps[order] = min(top - score, gaps.get(order, np.inf))
+    return max(toggled, key=lambda graph: graph.score), tuple(graph.score for graph in toggled), gaps
 
 
 def _toggled(design: Design, candidates: Sequence[Candidate], rules: Rules) -> list[Candidate]:
@@ -146,13 +182,9 @@ def _few(design: Design, H: Array, order: Order, rules: Rules) -> End | None:
     start = fit_flag(design, flag.H, flag.order)
     if start is None:
         return None
-    fitted = {start.order: start.value}
-
-    def notice(flag: Flag) -> None:
-        fitted[flag.order] = max(flag.value, fitted.get(flag.order, -np.inf))
-
-    end = climb_by_refits(design, start, rules.permit, notice)
-    return End(end.value, end.H, end.order, None, fitted)
+    flags = {start.order: start}
+    end = climb_by_refits(design, start, rules.permit, lambda flag: flags.__setitem__(flag.order, flag))
+    return End(end.value, flags, None, {})
 
 
 def _many(design: Design, H: Array, order: Order, rules: Rules) -> End | None:
@@ -160,10 +192,10 @@ def _many(design: Design, H: Array, order: Order, rules: Rules) -> End | None:
     best = climb_graphs(design, flag.H, flag.order, rules)
     if best is None:
         return None
-    fitted: dict[Order, float] = {}
+    scores: dict[Order, float] = {}
 
     def notice(candidate: Candidate) -> None:
-        fitted[candidate.order] = max(candidate.score, fitted.get(candidate.order, -np.inf))
+        scores[candidate.order] = max(candidate.score, scores.get(candidate.order, -np.inf))
 
     best = reverse_edges(design, best, rules, patience=max(5, 400 // design.d), notice=notice)
-    return End(best.score, best.optimum.H, best.order, best, fitted)
+    return End(best.score, {}, best, scores)
