@@ -273,8 +273,7 @@ def named_graph(model: LatentModel, edges: Any) -> nx.DiGraph:
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(reversed(model.latents))
     row = {name: i for i, name in enumerate(model.latents)}
-    for source, target in edges:
-        weight = float(model.weights[row[target], row[source]])
-        if weight != 0:
-            graph.add_edge(source, target, weight=weight)
+    weights = model.weights.tolist()
+    named = ((source, target, weights[row[target]][row[source]]) for source, target in edges)
+    graph.add_weighted_edges_from(edge for edge in named if edge[2] != 0)
     return graph

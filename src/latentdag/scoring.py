@@ -23,18 +23,20 @@ def log_likelihood(model: LatentModel, m: Moments) -> float:
     G, sign = (H.T, -2) if model.loadings is None else (model.loadings, 2)
     stretch = sign * np.log(np.abs(np.diagonal(np.linalg.qr(G, mode="r")))).sum()
     n, away = m.counts, m.means - model.offset
-    # squared noises and log variances of every context as if it were the control, then what its targets change of them
     control = model.law()
     B = control.structural @ H
-    squares = np.tensordot(m.covariances, B.T @ B, axes=2) * (n - 1) / n + np.square(away @ B.T).sum(axis=1)
-    log_variance = np.full(len(n), np.log(control.noise_variance).sum())
+    means, log_variances, total = np.square(away @ B.T), np.log(control.noise_variance), 0.0
     for k, context in enumerate(m.contexts):
+        S, mean, within = m.covariances[k], away[k], (n[k] - 1) / n[k]
+        # every noise as in the control, but for those that the context targets
+        squares = np.einsum("ij,ij->i", B @ S, B) * within + means[k]
+        log_variance = log_variances.copy()
         law = model.law(context)
         for i in () if law.intervention is None else map(model.latents.index, law.intervention.changes):
-            deviation, S, mean = float(np.sqrt(law.noise_variance[i])), m.covariances[k], away[k]
-            b, b_0 = (H[i] - law.weights[i] @ H) / deviation, B[i]
-            squares[k] += (b @ S @ b - b_0 @ S @ b_0) * (n[k] - 1) / n[k]
-            squares[k] += (b @ mean - law.shift[i] / deviation) ** 2 - (b_0 @ mean) ** 2
-            log_variance[k] += 2 * np.log(deviation) - np.log(control.noise_variance[i])
+            variance = law.noise_variance[i]
+            b = H[i] - law.weights[i] @ H
+            squares[i] = (b @ S @ b * within + (b @ mean - law.shift[i]) ** 2) / variance
+            log_variance[i] = np.log(variance)
+        total += n[k] * (log_variance.sum() + squares.sum())
     # the graph has no cycle, so that the determinant of B is that of its diagonal
-    return float(-0.5 * n @ (log_variance + stretch + squares + model.n_latents * np.log(2 * np.pi)))
+    return float(-0.5 * (total + n.sum() * (stretch + model.n_latents * np.log(2 * np.pi))))
