@@ -5,8 +5,9 @@ correlation between true and estimated latents, and RMS error of H (rows scaled 
 row) over the Cramér–Rao bound. PCA, factor analysis and FastICA see all samples of all contexts, and their components
 are matched to the true latents by correlation, which is generous.
 
-Of the likelihood's wrong orders it says how many are the search's fault: those in which the true order, all edges
-allowed and refitted from the truth, has the higher likelihood. A second table compares with fits started at the truth.
+Of the likelihood's wrong orders it says in how many the true order, all edges allowed and refitted from the truth, has
+the higher likelihood: the search missed it, or another order has more evidence. A second table compares with fits
+started at the truth.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/accuracy.py [--models 200] [--seed 1] [--quick]
 """
@@ -113,7 +114,7 @@ def cell(convention, n, models, seed, methods=METHODS, with_components=False):
 
 
 def true_order_is_better(truth, m, fit):
-    """Whether a wrong order is the search's fault: the right one has the higher likelihood, all edges allowed."""
+    """Whether the right order has the higher likelihood, all edges allowed, than the wrong one that was chosen."""
     names = {truth.targets[c]: fit.targets[c] for c in m.contexts[1:]}
     right = [names[name] for name in nx.lexicographical_topological_sort(truth.graph)]
     started = truth.renamed(names)

@@ -11,6 +11,7 @@ from latentdag.core.linalg import Array, BoolArray, IntArray
 from latentdag.core.worth import edge_worth
 
 #: Number of latents up to which what edges are worth is computed with all rows adapting: the price grows as d⁶.
+#: With soft interventions never: rows can take over edges within the ancestor relation, and would leave their meaning.
 ALL_ADAPT_UP_TO = 50
 
 #: Edges worth less than the first many times their penalty are tried without, absent ones worth more than the second
@@ -63,7 +64,7 @@ def _borderline(design: Design, best: Candidate, rules: Rules) -> list[tuple[int
         present[i, best.parents[i]] = True
         ancestors[i] = present[i] | ancestors[best.parents[i]].any(axis=0)
     absent = rules.allowed & ~present & ~ancestors.T & ~np.eye(d, dtype=bool)
-    if d <= ALL_ADAPT_UP_TO:
+    if d <= ALL_ADAPT_UP_TO and not any(design.soft):
         worth, (drop, add) = edge_worth(design, best.optimum, best.parents, absent), TRY_IF_ALL_ADAPT
     else:
         worth, (drop, add) = _worth_in_order(design, best, present), TRY_IF_ONE_ADAPTS

@@ -3,7 +3,7 @@
 At the maximum of the likelihood for one DAG, an absent edge promises ``½ s² / I`` (the score test, or modification
 index) and a present one of weight β is worth ``½ β² I`` (the Wald test), where s is the slope of the likelihood in the
 edge's weight, and I its information with all other parameters profiled out: rows of H, weights of the other edges,
-noise variances. A soft intervention gives an edge a weight of its own; then s and β are vectors and I is a matrix.
+noise variances.
 
 The information is that of :mod:`latentdag.core.information`, here as a matrix. All mechanisms' noise rows together,
 those of the control and then the intervened ones, move by ``V = rows X + β B^{-1}``, and in each context
@@ -37,30 +37,25 @@ def edge_worth(design: Design, optimum: Optimum, parents: Sequence[IntArray], ab
 
     Parameters
     ----------
+    design : without soft interventions, which give an edge a weight in each of their contexts
     optimum : the maximum for the DAG of ``parents``
     absent : (d, d) bool
         Further edges to consider, none of which alone may close a cycle.
     """
     d, mechanisms = design.d, design.mechanisms(parents)
-    # an edge has one weight in each of these mechanisms of its child
-    weighted: list[list[int]] = [[i] for i in range(d)]
-    for q, mechanism in enumerate(mechanisms[d:], start=d):
-        if design.soft[mechanism.context]:
-            weighted[mechanism.latent].append(q)
     edges = [(i, int(j)) for i, mine in enumerate(parents) for j in mine]
-    weights = [(q, j) for i, j in edges for q in weighted[i]]
-    weights += [(q, mechanism.latent) for q, mechanism in enumerate(mechanisms[d:], start=d)]
+    # besides X: the edges' weights, and the intervened rows' own entries
+    weights = edges + [(q, mechanism.latent) for q, mechanism in enumerate(mechanisms[d:], start=d)]
     operator = Information(design, mechanisms, optimum.rows, optimum.H)
     B_inv = np.asarray(operator.B_inv, dtype=np.float64)
     profile = _Profile(information_by_noise_rows(operator), noise_rows_by_parameters(operator, weights), B_inv)
-    worth, start = np.zeros((d, d)), 0
-    for i, j in edges:
-        at = slice(start, start := start + len(weighted[i]))
-        weight = optimum.rows[weighted[i], j]
-        worth[i, j] = 0.5 * weight @ np.linalg.solve(profile.covariance[at, at], weight)
+    worth = np.zeros((d, d))
+    for (i, j), variance in zip(edges, profile.variance[: len(edges)], strict=True):
+        worth[i, j] = 0.5 * optimum.rows[i, j] ** 2 / variance
     for i, others in enumerate(map(np.flatnonzero, absent)):
-        residual = [mechanisms[q].w * optimum.rows[q] @ optimum.H @ mechanisms[q].S for q in weighted[i]]
-        worth[i, others] = profile.gains(weighted[i], others, -optimum.H[others] @ np.array(residual).T)
+        residual = optimum.rows[i] @ optimum.H @ mechanisms[i].S
+        slopes = -mechanisms[i].w * optimum.H[others] @ residual
+        worth[i, others] = profile.gains(i, others, slopes)
     return worth
 
 
@@ -106,7 +101,7 @@ class _Profile:
 
     Attributes
     ----------
-    covariance : of the weights in J
+    variance : of the weights in J
     """
 
     def __init__(self, form: sparse.csr_array, J: sparse.csr_array, B_inv: Array):
@@ -120,20 +115,18 @@ class _Profile:
         A.flat[:: len(A) + 1] += RIDGE
         L = np.asfortranarray(cholesky(A))
         half = lapack.dtrtri(np.asfortranarray(L[d * d :, d * d :]), lower=1)[0] / scale[d * d :]
-        self.covariance = half.T @ half
+        self.variance = np.square(half).sum(axis=0)
         # the tests need L^{-1} times the parameters' information on V, whichever weights are tested
         self.L, self.across = L, across.multiply(1 / scale[:, None]).tocsc()
 
-    def gains(self, mechanisms: Sequence[int], parents: IntArray, slopes: Array) -> Array:
-        """Nats (m,) that m absent edges promise, given slopes (m, q) in their weights in q mechanisms of the child."""
+    def gains(self, child: int, parents: IntArray, slopes: Array) -> Array:
+        """Nats that absent edges of one child promise, given the slopes of the likelihood in their weights."""
         d, P = len(self.B_inv), self.B_inv[parents]
-        own, explained = np.empty_like(slopes), []
-        for a, q in enumerate(mechanisms):
-            rows = slice(q * d, q * d + d)
-            own[:, a] = np.sqrt(np.einsum("mb,bc,mc->m", P, self.form[rows, rows].toarray(), P))
-            right = np.asfortranarray((self.across[:, rows].toarray() @ P.T) / own[:, a])
-            explained.append(solve_triangular(self.L, right, lower=True, overwrite_b=True, check_finite=False))
-        # different mechanisms share no context: nothing beside the diagonal before profiling
-        left, V = np.linalg.eigh(np.eye(len(mechanisms)) - np.einsum("apm,bpm->mab", explained, explained))
-        along = np.einsum("mab,ma->mb", V, slopes / own)
-        return np.asarray(0.5 * np.where(left > FREE, along**2 / np.maximum(left, FREE), 0.0).sum(axis=1))
+        row = slice(child * d, child * d + d)
+        information = np.einsum("mb,bc,mc->m", P, self.form[row, row].toarray(), P)
+        right = np.asfortranarray(self.across[:, row].toarray() @ P.T)
+        explained = solve_triangular(self.L, right, lower=True, overwrite_b=True, check_finite=False)
+        left = information - np.square(explained).sum(axis=0)
+        return np.asarray(
+            np.where(left > FREE * information, 0.5 * slopes**2 / np.maximum(left, FREE * information), 0.0)
+        )

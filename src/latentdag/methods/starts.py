@@ -17,7 +17,7 @@ from latentdag.preparation import Prepared, single_target_contexts
 Start = tuple[Array, tuple[int, ...]]  #: rows of the unmixing, and an order
 
 #: Up to this many latents the search starts from the closed form as it is, too.
-RAW_UP_TO = 40
+RAW_UP_TO = 64
 
 
 def context_pairs(prepared: Prepared) -> dict[int, Pair]:
