@@ -25,10 +25,12 @@ def toggle_edges(design: Design, best: Candidate, rules: Rules) -> Candidate:
 
     An edge may be added against the order if that closes no cycle; the order then follows.
     """
-    changed = True
+    changed, refused = True, set[tuple[int, int]]()
     while changed:
         changed = False
         for i, j in _borderline(design, best, rules):
+            if (i, j) in refused and not _all_adapt(design):  # there are too many to try them again
+                continue
             parents = list(best.parents)
             parents[i] = np.setxor1d(parents[i], [j]).astype(np.intp)
             order = best.order if j in best.parents[i] else order_with_edge(best.order, best.parents, i, j)
@@ -37,7 +39,14 @@ def toggle_edges(design: Design, best: Candidate, rules: Rules) -> Candidate:
             found = fit_graph(design, best.optimum.H, parents, order, rules, gain_tol=0.02, at_least=best.score)
             if found is not None and found.score > best.score + 1e-3:
                 best, changed = found, True
+            else:
+                refused.add((i, j))
     return best
+
+
+def _all_adapt(design: Design) -> bool:
+    """Whether what edges are worth can be told with all rows adapting."""
+    return design.d <= ALL_ADAPT_UP_TO and not any(design.soft)
 
 
 def order_with_edge(order: Order, parents: Sequence[IntArray], i: int, j: int) -> Order | None:
@@ -64,7 +73,7 @@ def _borderline(design: Design, best: Candidate, rules: Rules) -> list[tuple[int
         present[i, best.parents[i]] = True
         ancestors[i] = present[i] | ancestors[best.parents[i]].any(axis=0)
     absent = rules.allowed & ~present & ~ancestors.T & ~np.eye(d, dtype=bool)
-    if d <= ALL_ADAPT_UP_TO and not any(design.soft):
+    if _all_adapt(design):
         worth, (drop, add) = edge_worth(design, best.optimum, best.parents, absent), TRY_IF_ALL_ADAPT
     else:
         worth, (drop, add) = _worth_in_order(design, best, present), TRY_IF_ONE_ADAPTS
