@@ -25,11 +25,11 @@ def toggle_edges(design: Design, best: Candidate, rules: Rules) -> Candidate:
 
     An edge may be added against the order if that closes no cycle; the order then follows.
     """
-    changed, refused = True, set[tuple[int, int]]()
+    sure, changed, tried = _all_adapt(design), True, set[tuple[int, int]]()
     while changed:
         changed = False
         for i, j in _borderline(design, best, rules):
-            if (i, j) in refused and not _all_adapt(design):  # there are too many to try them again
+            if (i, j) in tried and not sure:  # there are too many to try them again
                 continue
             parents = list(best.parents)
             parents[i] = np.setxor1d(parents[i], [j]).astype(np.intp)
@@ -37,10 +37,11 @@ def toggle_edges(design: Design, best: Candidate, rules: Rules) -> Candidate:
             if order is None:  # an edge that was added before it has come in the way
                 continue
             found = fit_graph(design, best.optimum.H, parents, order, rules, gain_tol=0.02, at_least=best.score)
+            tried.add((i, j))
             if found is not None and found.score > best.score + 1e-3:
                 best, changed = found, True
-            else:
-                refused.add((i, j))
+                if not sure:  # what the others are worth has changed too much
+                    break
     return best
 
 
