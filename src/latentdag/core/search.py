@@ -183,7 +183,11 @@ def _few(design: Design, H: Array, order: Order, rules: Rules) -> End | None:
     if start is None:
         return None
     flags = {start.order: start}
-    end = climb_by_refits(design, start, rules.permit, lambda flag: flags.__setitem__(flag.order, flag))
+
+    def notice(flag: Flag) -> None:
+        flags[flag.order] = flag
+
+    end = climb_by_refits(design, start, rules.permit, notice)
     return End(end.value, flags, None, {})
 
 
