@@ -13,7 +13,6 @@ import latentdag as ld
 from latentdag.inference.edges import q_values
 from latentdag.inference.errors import Uncertainty
 from latentdag.interventions import Intervention
-from latentdag.posets import closure_graph
 from latentdag.result import Fit, named_graph
 
 from brute_force import information, parameters, std_error
@@ -25,7 +24,7 @@ def as_fit(model, counts, means=True):
     """A fit whose estimate is the model itself."""
     graph = named_graph(model, model.graph.edges)
     order = tuple(nx.topological_sort(graph))
-    return Fit(model, "likelihood", order, closure_graph(graph), graph, 0.0, tuple(counts), True, {"means": means})
+    return Fit(model, "likelihood", order, graph, 0.0, tuple(counts), True, {"means": means})
 
 
 def shifted(model, seed):

@@ -83,6 +83,15 @@ def test_exact_moments_give_the_truth(truth, method):
         assert found.loglik == pytest.approx(log_likelihood(truth, truth.moments(10**5)), abs=0.1)
 
 
+@given(models(max_latents=6), st.sampled_from(["likelihood", "closed-form"]), st.integers(4, 200), seeds)
+@settings(max_examples=40)
+@pytest.mark.filterwarnings("ignore:more than half of the covariance")
+def test_the_likelihood_is_that_of_the_data_not_of_shrunk_covariances(truth, method, n, seed):
+    m = ld.simulate.sample_moments(truth, n, rng=seed)
+    found = ld.fit(m, method=method)
+    assert found.loglik == pytest.approx(log_likelihood(found.model, m), rel=1e-8, abs=1e-6)
+
+
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("soft", [False, True])
 def test_gradient_matches_finite_differences(name, soft):

@@ -31,4 +31,7 @@ def test_single_eigenpairs_are_those_of_eigh(S):
     np.testing.assert_allclose(w, every[ends], atol=1e-12 * size)
     np.testing.assert_allclose(S @ V, V * w, atol=1e-11 * size)
     np.testing.assert_allclose(V.T @ V, np.eye(len(w)), atol=1e-11)
+    distinct = np.flatnonzero(np.diff(every) > 1e-6 * size)
+    assert all(spectrum.none_between(every[i] + 1e-9 * size, every[i + 1] - 1e-9 * size) for i in distinct)
+    assert not any(spectrum.none_between(w - 1e-9 * size, w + 1e-9 * size) for w in every if size)
     np.testing.assert_array_equal(S, before)

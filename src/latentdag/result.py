@@ -14,6 +14,7 @@ from latentdag.inference.edges import edge_table, supported_order
 from latentdag.inference.errors import Uncertainty
 from latentdag.inference.prediction import Prediction, predict
 from latentdag.model import LatentModel, Scaling
+from latentdag.posets import closure_graph
 from latentdag.samples import Samples
 from latentdag.storage import load_arrays, save_arrays
 
@@ -34,8 +35,6 @@ class Fit:
         The options of the method, defaults included.
     order : tuple of latent names
         Sources first.
-    closure : DiGraph
-        Which latent is an ancestor of which.
     graph : DiGraph
         Edges from cause to effect with attribute "weight".
     counts : tuple of int
@@ -51,7 +50,6 @@ class Fit:
     model: LatentModel
     method: str
     order: tuple[str, ...]
-    closure: nx.DiGraph
     graph: nx.DiGraph
     loglik: float
     counts: tuple[int, ...]
@@ -67,6 +65,11 @@ class Fit:
     def targets(self) -> dict[Hashable, Any]:
         """Latent name of each context; a tuple of names where there are several."""
         return self.model.targets
+
+    @cached_property
+    def closure(self) -> nx.DiGraph:
+        """Which latent is an ancestor of which."""
+        return closure_graph(self.graph)
 
     @property
     def n_samples(self) -> int:
@@ -220,7 +223,6 @@ class Fit:
                 "method": self.method,
                 "options": dict(self.options),
                 "order": list(self.order),
-                "closure": [list(edge) for edge in self.closure.edges],
                 "graph": [[u, v, w] for u, v, w in self.graph.edges(data="weight")],
                 "loglik": self.loglik,
                 "counts": list(self.counts),
@@ -234,17 +236,13 @@ class Fit:
         """Read what :meth:`save` wrote."""
         arrays, meta = load_arrays(path, "Fit")
         try:
-            closure: nx.DiGraph = nx.DiGraph()
             graph: nx.DiGraph = nx.DiGraph()
-            for made in (closure, graph):
-                made.add_nodes_from(meta["order"])
-            closure.add_edges_from(meta["closure"])
+            graph.add_nodes_from(meta["order"])
             graph.add_weighted_edges_from(meta["graph"])
             return cls(
                 LatentModel.from_parts(arrays, meta["model"]),
                 meta["method"],
                 tuple(meta["order"]),
-                closure,
                 graph,
                 float(meta["loglik"]),
                 tuple(int(n) for n in meta["counts"]),
@@ -257,7 +255,8 @@ class Fit:
 
     def __getstate__(self) -> dict[str, Any]:
         # what is quick to compute again and slow to send to another process stays here
-        return {name: value for name, value in self.__dict__.items() if name != "_gaussian_uncertainty"}
+        left_out = ("_gaussian_uncertainty", "closure")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __repr__(self) -> str:
         return f"Fit({self.method}: {' → '.join(self.order)}, {self.graph.number_of_edges()} edges)"
@@ -275,5 +274,5 @@ def named_graph(model: LatentModel, edges: Any) -> nx.DiGraph:
     row = {name: i for i, name in enumerate(model.latents)}
     weights = model.weights.tolist()
     named = ((source, target, weights[row[target]][row[source]]) for source, target in edges)
-    graph.add_weighted_edges_from(edge for edge in named if edge[2] != 0)
+    graph.add_edges_from((source, target, {"weight": weight}) for source, target, weight in named if weight != 0)
     return graph

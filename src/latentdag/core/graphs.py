@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from latentdag.core.flags import NEAR, Factors, Order, Stack, cholesky, climb, move_left, move_right
 from latentdag.core.likelihood import Design
@@ -102,9 +102,10 @@ class _Regression:
     def __init__(self, R: Array, n: float):
         L, singular = lapack.dpotrf(R, lower=1)
         L = cholesky(R) if singular else L
-        self.L, self.scale = L[:-1, :-1], L[-1, -1] / np.sqrt(n)
-        self.L_inv = lapack.dtrtri(self.L, lower=1)[0] if len(self.L) else self.L
-        self.b = L[-1, :-1] @ self.L_inv
+        inverse = lapack.dtrtri(L, lower=1)[0]
+        self.L, self.L_inv = L[:-1, :-1], inverse[:-1, :-1]
+        self.b: Array = -L[-1, -1] * inverse[-1, :-1]
+        self.scale = L[-1, -1] / np.sqrt(n)
 
     def covariance(self) -> Array:
         half = self.scale * self.L_inv
@@ -150,14 +151,14 @@ def _worth_keeping(delta: Array, V: Array, penalty: float, allowed: BoolArray, r
     left, delta, V = _drop_cheap(left, delta, V, required, 0.5 * penalty)
     # one at a time from here: what is dropped stays in the arrays as an estimate of infinity that moves no other
     fixed = np.where(required[left], np.inf, 0.0)
-    both = np.vstack([V, delta])
+    both = np.asfortranarray(np.vstack([V, delta]))
     diagonal, delta = np.einsum("ii->i", both[:-1]), both[-1]
     for _ in left:
         cost = delta * delta / diagonal + fixed
         least = int(cost.argmin())
         if cost[least] >= 2 * penalty:
             break
-        both -= both[:, least, None] / both[least, least] * both[least]
+        blas.dger(-1.0, both[:, least] / both[least, least], both[least], a=both, overwrite_a=1)
         delta[least], diagonal[least] = np.inf, 1.0
     return left[np.isfinite(delta)]
 

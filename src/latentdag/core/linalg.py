@@ -44,10 +44,10 @@ def range_basis(S: Array, rtol: float = RANK_TOLERANCE) -> Array:
     """
     C, s = unit_diagonal(S)
     if not all_above(C, max(rtol, 1e-9) * len(C)):
-        w, V = linalg.eigh(C)
-        keep = w > rtol * max(w[-1], 0.0)
-        if not keep.all():
-            return np.asarray(np.linalg.qr(s[:, None] * V[:, keep])[0])
+        w = np.linalg.eigvalsh(C)
+        if w[0] <= rtol * max(w[-1], 0.0):
+            w, V = linalg.eigh(C)
+            return np.asarray(np.linalg.qr(s[:, None] * V[:, w > rtol * max(w[-1], 0.0)])[0])
     return np.eye(len(S))  # full rank: the identity keeps the features' own coordinates, exactly
 
 
@@ -155,11 +155,21 @@ class Spectrum:
         self._reflectors, self._diagonal, beside, self._tau, _ = lapack.dsytrd(S.T, lower=1, lwork=8 * len(S))
         self._beside = np.append(beside, 0.0)
 
+    def __len__(self) -> int:
+        return len(self._S)
+
     def value(self, i: int) -> float:
         """The i-th eigenvalue."""
+        i %= len(self._S)
         beside = self._beside[: max(len(self._S) - 1, 1)]
         *_, w, _, _, failed = lapack.dstebz(self._diagonal, beside, 2, 0.0, 0.0, i + 1, i + 1, 0.0, "E")
         return float(np.linalg.eigvalsh(self._S)[i] if failed else w[0])
+
+    def none_between(self, low: float, high: float) -> bool:
+        """Whether no eigenvalue lies in ``(low, high]``: counted, not computed."""
+        beside = self._beside[: max(len(self._S) - 1, 1)]
+        found, *_, failed = lapack.dstebz(self._diagonal, beside, 1, low, high, 0, 0, 0.0, "E")
+        return not found and not failed
 
     def pairs(self, which: Sequence[int]) -> tuple[Array, Array]:
         """These eigenvalues (q,) and their vectors (r, q)."""

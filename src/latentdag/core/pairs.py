@@ -26,6 +26,8 @@ from scipy import optimize
 from latentdag.core.linalg import Array, IntArray, Spectrum, complement
 from latentdag.core.ranktest import eigenvalue_terms
 
+TINY = float(np.finfo(float).tiny)
+
 #: Nats by which parents of a target must explain the contexts better than calling it a source.
 PARSIMONY = 3.0
 
@@ -143,7 +145,7 @@ def _options(S: Array, n_0: float, n_k: float) -> _Options:
     """
     spectrum = Spectrum(S)
     scale, V = spectrum.pairs((0, len(S) - 1))
-    scale = np.maximum(scale, np.finfo(float).tiny)
+    scale = np.maximum(scale, TINY)
     terms = eigenvalue_terms(scale, n_0, n_k)
     first, second = (0, 1) if terms[0] > terms[1] else (1, 0)
     rows = [(V[:, first] / np.sqrt(scale[first]), V[:, first])]
@@ -151,12 +153,24 @@ def _options(S: Array, n_0: float, n_k: float) -> _Options:
         return _Options(rows, np.zeros(1))
     up, down = (first, second) if scale[first] < 1 else (second, first)
     rows += _two_candidates(1 / scale[up] - 1, 1 - 1 / scale[down], V[:, up], V[:, down])
-    third = max(spectrum.value(1 if second == 0 else len(S) - 2), np.finfo(float).tiny)
-    noise = eigenvalue_terms(third, n_0, n_k) if (third < 1) == (scale[second] < 1) else 0.0
-    unexplained = max(0.5 * (terms[second] - noise), 0.0)
+    unexplained = _unexplained(spectrum, float(scale[second]), second == 0, n_0, n_k)
     if unexplained > HOPELESS:
         return _Options(rows[1:], np.zeros(2))
     return _Options(rows, np.array([unexplained, PARSIMONY, PARSIMONY]))
+
+
+def _unexplained(spectrum: Spectrum, end: float, lowest: bool, n_0: float, n_k: float) -> float:
+    """Nats by which the eigenvalue at one end exceeds the next, or fewer where those are hopeless already."""
+    term, halfway = eigenvalue_terms(end, n_0, n_k), np.sqrt(end)
+    at_least = 0.5 * float(term - eigenvalue_terms(halfway, n_0, n_k))
+    # terms of noise reach 2r, and halfway (in logarithms) to one the term is a quarter: is all noise beyond that?
+    if at_least > HOPELESS and term > 8 * len(spectrum):
+        beside = end + 1e-9 * (halfway - end)  # leaves out the end itself
+        if spectrum.none_between(min(beside, halfway), max(beside, halfway)):
+            return at_least
+    third = max(spectrum.value(1 if lowest else -2), TINY)
+    noise = eigenvalue_terms(third, n_0, n_k) if (third < 1) == (end < 1) else 0.0
+    return max(0.5 * float(term - noise), 0.0)
 
 
 def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Sequence[int]]) -> tuple[Array, Array]:

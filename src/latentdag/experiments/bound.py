@@ -4,7 +4,6 @@ import networkx as nx
 import numpy as np
 
 from latentdag.model import LatentModel
-from latentdag.posets import closure_graph
 from latentdag.result import Fit, named_graph
 
 
@@ -19,7 +18,6 @@ def as_fit(truth: LatentModel, counts: tuple[int, ...], means: bool = False) -> 
         model,
         "likelihood",
         tuple(order),
-        closure_graph(model.graph),
         named_graph(model, model.graph.edges),
         float("nan"),
         counts,

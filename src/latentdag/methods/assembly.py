@@ -16,10 +16,12 @@ from latentdag.errors import FewSamplesWarning, NotConvergedWarning
 from latentdag.interventions import Change, Intervention
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
-from latentdag.posets import closure_graph
 from latentdag.preparation import Prepared
 from latentdag.result import Fit, named_graph
 from latentdag.scoring import log_likelihood
+
+#: Shrinkage beyond which the covariance of a context cannot be told from the shrunk one.
+ALL_BORROWED = 0.99
 
 
 def finish(
@@ -44,8 +46,10 @@ def finish(
     r = design.S.shape[1]
     constant = -0.5 * design.N * (r * (np.log(2 * np.pi) + 1) + np.linalg.slogdet(design.S_bar)[1])
     loglik = best.optimum.value + float(constant) + design.N * prepared.log_volume
-    if r == design.d and options.get("means"):
-        unshrunk = log_likelihood(model, m)  # of the data as they are
+    if r == design.d and prepared.shrinkage.max() < ALL_BORROWED:
+        loglik -= _shrinkage_gain(prepared, best)
+    elif r == design.d and options.get("means"):
+        unshrunk = log_likelihood(model, m)
         loglik = unshrunk if np.isfinite(unshrunk) else loglik
     if "do" in prepared.kinds.values():
         loglik = float("nan")  # a latent without noise has no density
@@ -63,9 +67,28 @@ def finish(
         "ambiguous": dict(ambiguous),
     }
     return Fit(
-        model, method, order, closure_graph(graph), graph, float(loglik), tuple(m.counts.tolist()),
+        model, method, order, graph, float(loglik), tuple(m.counts.tolist()),
         bool(best.optimum.converged), dict(options), details,
     )  # fmt: skip
+
+
+def _shrinkage_gain(prepared: Prepared, best: Candidate) -> float:
+    """By how many nats shrunk covariances S are likelier than the data as they are.
+
+    The data's are ``S + w/(1 − w) (S − C)``, with C pooled over all contexts before shrinking.
+    """
+    design, w = prepared.design, prepared.shrinkage
+    noises = best.optimum.rows @ best.optimum.H
+    alone, hit = noises[: design.d], iter(noises[design.d :])
+    moved = design.n * w / (1 - w)
+    C = np.tensordot(design.n + moved, design.S, axes=1) / (design.N + moved.sum())
+    total = np.vdot(alone @ (np.tensordot(moved, design.S, axes=1) - moved.sum() * C), alone)
+    for k, rows in enumerate(design.hits):
+        for i in rows:
+            pair = np.array([next(hit), alone[i]])
+            squares = np.einsum("ij,ij->i", pair @ design.S[k] - pair @ C, pair)
+            total += moved[k] * (squares[0] - squares[1])
+    return 0.5 * float(total)
 
 
 def _warn(m: Moments, prepared: Prepared, best: Candidate) -> None:

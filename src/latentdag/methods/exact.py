@@ -3,7 +3,6 @@
 from latentdag.core.exact import TOLERANCE
 from latentdag.identification import identify
 from latentdag.moments import Moments
-from latentdag.posets import closure_graph
 from latentdag.result import Fit, named_graph
 from latentdag.scoring import log_likelihood
 
@@ -12,6 +11,5 @@ def fit_exact(m: Moments, tol: float = TOLERANCE) -> Fit:
     """Exact identification as a :class:`Fit`; see :func:`latentdag.identify`."""
     model = identify(m, tol=tol)
     order = tuple(reversed(model.latents))
-    closure = closure_graph(model.graph)
     graph = named_graph(model, model.graph.edges)
-    return Fit(model, "exact", order, closure, graph, log_likelihood(model, m), tuple(m.counts.tolist()))
+    return Fit(model, "exact", order, graph, log_likelihood(model, m), tuple(m.counts.tolist()))

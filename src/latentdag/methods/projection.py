@@ -29,13 +29,11 @@ def fit_projection(m: Moments, gamma: float = 0.99) -> Fit:
         Theta = np.array([inverse(symmetrize(U.T @ S @ U), k) for k, S in enumerate(m.covariances)])
         found = projection.iterative_difference_projection(Theta, gamma)
     model = model_of_rows(found.U @ U.T, found.B_0, found.contexts, m.contexts, m.feature_names, m.means)
-    closure = order_graph(model.latents, found.order)
     return Fit(
         model,
         "projection",
         tuple(reversed(model.latents)),
-        closure,
-        named_graph(model, closure.edges),
+        named_graph(model, order_graph(model.latents, found.order).edges),
         log_likelihood(model, m),
         tuple(m.counts.tolist()),
         options={"gamma": gamma},
