@@ -64,11 +64,17 @@ def test_the_weight_is_integrated_out():
         return -minimize(lambda x: -likelihood(design, rows, order, weight, x), start, method="BFGS").fun
 
     assert profiled(estimate) == pytest.approx(flag.value, abs=1e-3)
-    pi, tau = module.PROBABILITY, module.WEIGHT
-    density = [np.exp(profiled(b) - flag.value - 0.5 * (b / tau) ** 2) / np.sqrt(2 * np.pi) / tau for b in grid]
+    likelihoods = np.exp([profiled(b) - flag.value for b in grid])
+    density = likelihoods * sum(share * moment_prior(grid, tau) for tau, share in module.SIZES.items())
     assert max(density[0], density[-1]) < 1e-3 * max(density)
-    expected = np.log((1 - pi) * np.exp(profiled(0.0) - flag.value) + pi * np.trapezoid(density, grid))
+    absent = np.exp(profiled(0.0) - flag.value)
+    expected = np.log((1 - module.EXISTS) * absent + module.EXISTS * np.trapezoid(density, grid))
     assert order_evidence(design, flag, rules) - flag.value == pytest.approx(expected, abs=0.05)
+
+
+def moment_prior(weight, tau):
+    """Integrates to one; zero at zero."""
+    return (weight / tau) ** 2 * np.exp(-0.5 * (weight / tau) ** 2) / np.sqrt(2 * np.pi) / tau
 
 
 def likelihood(design, rows, order, weight, x):
