@@ -2,18 +2,18 @@
 
 The likelihood of a full order grows with every edge, whether it exists or not: an order that turns a true edge round
 can explain noise with edges that are not there, and win by a nat. So each weight gets a prior: zero with probability
-1 − π, else of a size that is not tiny, with the density ``β²/τ² · normal(0, τ²)`` that vanishes at zero (a moment prior,
-Johnson and Rossell 2010), in units in which every noise has variance one. Wrong orders need small weights, which a
-normal prior would take for likely ones. What counts as small depends on the model: τ is one of three sizes, the same
-for all edges, and the evidence is averaged over them.
+1 − π, else of a size that is not tiny, with the density ``β²/τ² · normal(0, τ²)`` that vanishes at zero (the moment
+prior of Johnson and Rossell 2010), in units in which every noise has variance one. Wrong orders need small weights,
+which a normal prior would take for likely ones. What counts as small depends on the model: τ is one of three sizes, the
+same for all edges, and the evidence is averaged over them.
 
 Near its maximum the likelihood is normal in a weight, with an estimate β, a standard error σ, and w = β²/2σ² nats to
 lose without the edge. Integrated over the weights, taken one by one, it is multiplied for every edge by
 
     (1 − π) e^{−w} + π s^{−1/2} e^{−w/s} (μ²/τ² + 1/s),     s = 1 + τ²/σ²,   μ = β (1 − 1/s).
 
-The constants were chosen for how probable they make the true order, on about 9,000 models of both conventions, dense and
-sparse, with few and many samples, small and large weights. `benchmarks/evidence.py` tries them on others.
+The constants were chosen for how probable they make the true order, on about 9,000 models of both conventions, dense
+and sparse, with few and many samples, small and large weights. `benchmarks/evidence.py` tries them on others.
 """
 
 import numpy as np
