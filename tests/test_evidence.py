@@ -42,6 +42,16 @@ def test_on_exact_moments_a_true_order_has_most_evidence(seed):
     assert max(right) > max(wrong)
 
 
+@pytest.mark.parametrize("n", [50, 10**4])
+def test_weights_that_are_exactly_zero(n):
+    """Not a warning from a division, and the one edge there is."""
+    contexts = {f"k{i}": ld.Intervention(f"z{i}", variance=2.0 + i) for i in range(4)}
+    weights = np.zeros((4, 4))
+    weights[0, 1] = 0.8
+    truth = ld.LatentModel(np.eye(4), weights, np.ones(4), contexts, [f"z{i}" for i in range(4)])
+    assert list(ld.fit(truth.moments(n), shrinkage=False).graph.edges) == [("k1", "k0")]
+
+
 def test_the_weight_is_integrated_out():
     """Two latents: the evidence is the integral, over the prior of the one weight, of the likelihood profiled in H."""
     truth = ld.LatentModel(

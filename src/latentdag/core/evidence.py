@@ -23,7 +23,7 @@ from latentdag.core.graphs import Rules, perfect_rows
 from latentdag.core.likelihood import Design, evaluate
 from latentdag.core.linalg import Array
 from latentdag.core.optimize import Optimum, unit_rows
-from latentdag.core.worth import edge_worth
+from latentdag.core.worth import weight_information
 
 #: Probability π that an edge forward in the order exists.
 EXISTS = 0.8
@@ -40,22 +40,19 @@ def order_evidence(design: Design, flag: Flag, rules: Rules) -> float:
     if at is None:
         return -np.inf
     optimum = Optimum(H, at.value, at.rows, 0.0, True)
-    worth = edge_worth(design, optimum, parents, np.zeros((d, d), dtype=bool))
     B = at.rows[:d]
-    weight = np.abs(B / np.diagonal(B))
+    weights, information = B / np.diagonal(B), weight_information(design, optimum, parents) * np.diagonal(B) ** 2
     open_edges = [(i, int(j)) for i, mine in enumerate(parents) for j in mine if not rules.required[i, j]]
     at_edges = tuple(np.array(open_edges, dtype=np.intp).reshape(-1, 2).T)
-    w, beta = (np.maximum(values[at_edges], np.finfo(float).tiny) for values in (worth, weight))
-    absent = np.log(1 - EXISTS) - w
-    present = [
-        np.log(EXISTS) + np.where(rules.allowed[at_edges], _with_weight(w, beta, size), -np.inf) for size in SIZES
-    ]
+    beta, precision, allowed = weights[at_edges], information[at_edges], rules.allowed[at_edges]
+    absent = np.log(1 - EXISTS) - 0.5 * beta**2 * precision
+    present = [np.log(EXISTS) + np.where(allowed, _with_weight(beta, precision, size), -np.inf) for size in SIZES]
     averaged = np.logaddexp(absent, present).sum(axis=1) + np.log(list(SIZES.values()))
     return flag.value + float(np.logaddexp.reduce(averaged))
 
 
-def _with_weight(w: Array, beta: Array, size: float) -> Array:
+def _with_weight(beta: Array, precision: Array, size: float) -> Array:
     """What each edge multiplies the likelihood by, in logarithms, if it exists and its weight is of this size."""
-    spread = 1 + 2 * w * np.square(size / beta)
+    spread = 1 + size**2 * precision
     not_tiny = np.square(beta * (1 - 1 / spread) / size) + 1 / spread
-    return np.asarray(-0.5 * np.log(spread) - w / spread + np.log(not_tiny))
+    return np.asarray(-0.5 * np.log(spread) - 0.5 * beta**2 * precision / spread + np.log(not_tiny))

@@ -43,20 +43,32 @@ def edge_worth(design: Design, optimum: Optimum, parents: Sequence[IntArray], ab
         Further edges to consider, none of which alone may close a cycle.
     """
     d, mechanisms = design.d, design.mechanisms(parents)
+    information, profile = _profiled(design, optimum, parents)
+    worth = 0.5 * np.square(optimum.rows[:d]) * information
+    for i, others in enumerate(map(np.flatnonzero, absent)):
+        residual = optimum.rows[i] @ optimum.H @ mechanisms[i].S
+        slopes = -mechanisms[i].w * optimum.H[others] @ residual
+        worth[i, others] = profile.gains(i, others, slopes)
+    return worth
+
+
+def weight_information(design: Design, optimum: Optimum, parents: Sequence[IntArray]) -> Array:
+    """Information (d, d) on the entry of ``B_0`` of each edge, all else profiled out; zero where there is no edge."""
+    return _profiled(design, optimum, parents)[0]
+
+
+def _profiled(design: Design, optimum: Optimum, parents: Sequence[IntArray]) -> tuple[Array, "_Profile"]:
+    d, mechanisms = design.d, design.mechanisms(parents)
     edges = [(i, int(j)) for i, mine in enumerate(parents) for j in mine]
     # besides X: the edges' weights, and the intervened rows' own entries
     weights = edges + [(q, mechanism.latent) for q, mechanism in enumerate(mechanisms[d:], start=d)]
     operator = Information(design, mechanisms, optimum.rows, optimum.H)
     B_inv = np.asarray(operator.B_inv, dtype=np.float64)
     profile = _Profile(information_by_noise_rows(operator), noise_rows_by_parameters(operator, weights), B_inv)
-    worth = np.zeros((d, d))
-    for (i, j), variance in zip(edges, profile.variance[: len(edges)], strict=True):
-        worth[i, j] = 0.5 * optimum.rows[i, j] ** 2 / variance
-    for i, others in enumerate(map(np.flatnonzero, absent)):
-        residual = optimum.rows[i] @ optimum.H @ mechanisms[i].S
-        slopes = -mechanisms[i].w * optimum.H[others] @ residual
-        worth[i, others] = profile.gains(i, others, slopes)
-    return worth
+    information = np.zeros((d, d))
+    for edge, variance in zip(edges, profile.variance[: len(edges)], strict=True):
+        information[edge] = 1 / variance
+    return information, profile
 
 
 def noise_rows_by_parameters(operator: Information, weights: Sequence[tuple[int, int]]) -> sparse.csr_array:
