@@ -73,15 +73,15 @@ def test_no_task_holds_the_covariances_of_all_contexts(monkeypatch):
     made = []
     partial, merged = cluster._partial, cluster._merged
 
-    def watched(pieces, about):
-        out = partial(pieces, about)
+    def watched(pieces, about, axes):
+        out = partial(pieces, about, axes)
         made.append((sum(len(piece[1]) for piece in pieces), len(out)))
         return out
 
-    def fan_in(parts):
+    def fan_in(parts, axes):
         assert len(parts) <= 3
         assert max(len(part) for part in parts) == 1
-        return merged(parts)
+        return merged(parts, axes)
 
     monkeypatch.setattr(cluster, "_partial", watched)
     monkeypatch.setattr(cluster, "_merged", fan_in)

@@ -85,7 +85,8 @@ def test_means_far_from_zero_keep_their_digits():
 
 
 def test_rows_sorted_by_context_and_tiny_chunks(monkeypatch):
-    monkeypatch.setattr(accumulate, "CHUNK_BYTES", 8 * 7 * 13)
+    monkeypatch.setattr(accumulate, "CHUNK_VALUES", 7 * 13)
+    monkeypatch.setattr(accumulate, "CHUNK_ROWS", 13)
     data = cells()
     order = np.argsort(data.labels)
     expected = ld.Moments.from_samples(data.X, data.labels, control="WT")
@@ -469,7 +470,7 @@ def test_missing_files_and_strange_things():
         stream.moments(object(), ["WT"], "WT")
     with pytest.raises(ValueError, match="labels"):
         stream.moments(np.ones((3, 2)), ["WT", "A"], "WT")
-    with pytest.raises(ValueError, match="not numbers"):
+    with pytest.raises(ValueError, match="not real numbers"):
         stream.moments(pd.DataFrame({"a": ["x", "y"]}), ["WT", "A"], "WT")
-    with pytest.raises(ValueError, match="not numbers"):
+    with pytest.raises(ValueError, match="must be a matrix of numbers"):
         stream.moments(np.array([["x"], ["y"]]), ["WT", "A"], "WT")

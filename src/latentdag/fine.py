@@ -1,56 +1,84 @@
-"""Directions of nearly collinear features that covariances in float64 forget, and samples do not."""
+"""Directions of nearly collinear features that covariances in float64 forget, and samples do not.
+
+A covariance forgets directions 1e-8 times smaller than the largest, because it squares them; the samples do not. Where
+a first look at the samples shows such directions, the accumulator sums squares along the principal axes of those
+samples instead of the features, and the moments keep these sums beside the covariances.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from scipy import linalg
 
-from latentdag.core.linalg import unit_diagonal
-from latentdag.rows import dense_rows
+from latentdag.core.linalg import all_above
 
-#: Smallest over largest eigenvalue of the correlations below which covariances are taken again along principal axes.
-COLLINEAR = 1e-9
+#: Deviation along an axis, relative to the largest, below which its square is lost among those of the others.
+FORGOTTEN = 3e-5
 
-#: Relative variance below which such an axis is rounding of float64 samples.
-FINE_TOLERANCE = 1e-25
+#: And below which it is rounding of the samples themselves.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class FineScale:
-    """Covariances of nearly collinear features, again, in coordinates that keep their small directions apart.
-
-    A covariance of float64 samples forgets directions 1e-8 times smaller than the largest, because it squares them; the
-    samples themselves do not. So where features are that collinear, a second pass takes the covariances of
-    ``axes @ x``, the principal axes of all contexts together in units of the features' deviations.
+    """Covariances in coordinates that keep small directions apart.
 
     Attributes
     ----------
     axes : (p, p)
+        Orthogonal to each other in units of the features' deviations.
     covariances : (K+1, p, p) of ``axes @ x``, about each context's own mean, divisor n − 1
     """
 
     axes: np.ndarray
     covariances: np.ndarray
 
+    @property
+    def back(self) -> np.ndarray:
+        """The inverse of the axes (p, p): they are an orthogonal matrix, divided by the features' deviations."""
+        return self.axes.T / np.square(self.axes).sum(axis=0)[:, None]
+
+    def in_features(self, S: np.ndarray) -> np.ndarray:
+        """A scatter along the axes (p, p) as one of the features."""
+        whole = self.back @ S @ self.back.T
+        return 0.5 * (whole + whole.T)
+
+    def along(self, axes: np.ndarray) -> "FineScale":
+        """The same along other axes."""
+        turn = axes @ self.back
+        return FineScale(axes, turn @ self.covariances @ turn.T)
+
+    def select(self, rows: Sequence[int]) -> "FineScale":
+        """Only these contexts."""
+        return FineScale(self.axes, self.covariances[list(rows)])
+
     def varying(self, counts: np.ndarray) -> np.ndarray:
         """Positions of the axes along which the features vary by more than rounding."""
         pooled = np.einsum("k,kj->j", counts / counts.sum(), np.diagonal(self.covariances, axis1=1, axis2=2))
-        return np.flatnonzero(pooled > FINE_TOLERANCE * pooled.max())
+        return np.flatnonzero(pooled > ROUNDING**2 * pooled.max())
 
 
-def fine_scale(X: Any, rows: Sequence[np.ndarray], means: np.ndarray, pooled: np.ndarray) -> FineScale | None:
-    """Covariances along the principal axes, where features are too collinear for those of the features themselves."""
-    if X.dtype.itemsize < 8:
-        return None  # float32 samples have forgotten what a second pass could tell
-    C, s = unit_diagonal(pooled)
-    w, V = np.linalg.eigh(C)
-    if w[0] > COLLINEAR * w[-1]:
+def fine_axes(X: np.ndarray, codes: np.ndarray) -> np.ndarray | None:
+    """Return the principal axes (p, p) of rows X (n, p) of contexts ``codes`` (n,), if their covariance forgets one.
+
+    There must be twice as many rows as features, in double precision, and every feature must vary: otherwise the rows
+    cannot tell.
+    """
+    n, p = X.shape
+    if X.dtype.itemsize < 8 or n < 2 * p or not np.isfinite(X).all():
         return None
-    axes, covariances = V.T / s, np.zeros((len(rows), *pooled.shape))
-    for k, chosen in enumerate(rows):
-        for block in dense_rows(X, chosen):
-            y = (block - means[k]) @ axes.T
-            covariances[k] += y.T @ y
-        covariances[k] /= max(len(chosen) - 1, 1)
-    return FineScale(axes, covariances)
+    Y = np.array(X, dtype=float)
+    for k in np.unique(codes):
+        Y[codes == k] -= Y[codes == k].mean(axis=0)
+    size = np.abs(Y).max(axis=0)
+    if not (size > 0).all():
+        return None
+    Y /= size  # first, so that no square overflows
+    deviation = np.linalg.norm(Y, axis=0)
+    Y /= deviation
+    if all_above(Y.T @ Y, p * FORGOTTEN**2):
+        return None
+    s, Vt = linalg.svd(np.linalg.qr(Y, mode="r"))[1:]
+    forgotten = (s < FORGOTTEN * s[0]) & (s > ROUNDING * s[0])
+    return Vt / (size * deviation) if forgotten.any() else None

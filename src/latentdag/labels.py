@@ -33,6 +33,11 @@ def _sort_key(label: Hashable) -> tuple[str, Any]:
     return (type(label).__name__, repr(label))
 
 
+def is_single(contexts: Any) -> bool:
+    """Whether this is one value, such as the name of a column, and not one label per row."""
+    return isinstance(contexts, str | bytes) or not hasattr(contexts, "__len__") or getattr(contexts, "ndim", 1) == 0
+
+
 def factorize(contexts: Any, n_rows: int) -> tuple[np.ndarray, list[Hashable]]:
     """Code the context of each row as a position in the canonical order of the labels that occur.
 
@@ -41,7 +46,7 @@ def factorize(contexts: Any, n_rows: int) -> tuple[np.ndarray, list[Hashable]]:
     ValueError
         If there is not one label per row, or labels are missing or unhashable.
     """
-    if isinstance(contexts, str | bytes) or not hasattr(contexts, "__len__"):
+    if is_single(contexts):
         raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
     labels: Any = np.empty(len(contexts), dtype=object)
     labels[:] = [plain(label) for label in contexts]

@@ -8,17 +8,15 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 
 import os
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from latentdag import labels as lb
 from latentdag.core.linalg import symmetrize
-from latentdag.fine import FineScale, fine_scale
-from latentdag.rows import as_matrix, mean_and_scatter
+from latentdag.fine import FineScale
 from latentdag.storage import load_arrays, save_arrays
 
 
@@ -48,7 +46,7 @@ class Moments:
         About each context's own mean, divisor n − 1.
     feature_names : tuple of str
     fine : FineScale or None
-        Where features are so collinear that the covariances cannot tell; made by :meth:`from_samples`, lost in merging.
+        Where features are so collinear that the covariances cannot tell; see :mod:`latentdag.fine`.
 
     Examples
     --------
@@ -86,11 +84,11 @@ class Moments:
         feature_names: Iterable[str] | None = None,
         adjust: Any = None,
     ) -> "Moments":
-        """Moments of samples (rows) grouped by context.
+        """Moments of samples (rows) grouped by context; the same as :func:`latentdag.stream.moments`, in memory.
 
         Parameters
         ----------
-        X : (n, p) ndarray, DataFrame, scipy sparse matrix or Dask array
+        X : (n, p) ndarray, scipy sparse matrix, Dask array, or table (pandas, polars or pyarrow)
         contexts : (n,) labels
             The context of each row: strings, numbers, tuples, anything hashable.
         control : label
@@ -101,26 +99,16 @@ class Moments:
         adjust : table with one row per sample, or names of columns of a DataFrame, optional
             Covariates to regress out within contexts; see :mod:`latentdag.adjustment`.
         """
-        if adjust is not None or hasattr(X, "dask"):
-            from latentdag import stream  # an adapter, for what most users never need
+        from latentdag import stream
 
-            through = stream.dask_moments if hasattr(X, "dask") else stream.moments
-            return through(X, contexts, control, feature_names=feature_names, adjust=adjust)
-        columns = [str(c) for c in X.columns] if isinstance(X, pd.DataFrame) else None
-        X = as_matrix(X)
-        n, p = X.shape
-        names = named_features(feature_names if feature_names is not None else columns, p)
-        codes, present = lb.factorize(contexts, n)
-        counts = np.bincount(codes, minlength=len(present))
-        control = check_control(control, present, counts)
-        means, covariances = np.empty((len(present), p)), np.empty((len(present), p, p))
-        for k, label in enumerate(present):
-            rows = np.flatnonzero(codes == k)
-            means[k], scatter = mean_and_scatter(X, rows, label, names)
-            covariances[k] = scatter / max(len(rows) - 1, 1)
-        made = cls._control_first(present, control, counts, means, covariances, names)
-        chosen = [np.flatnonzero(codes == present.index(c)) for c in made.contexts]
-        return replace(made, fine=fine_scale(X, chosen, made.means, made.pooled_covariance()))
+        if isinstance(X, str | os.PathLike):
+            raise ValueError(
+                f"X must be a matrix of numbers, got the path {os.fspath(X)!r}: see latentdag.stream.moments"
+            )
+        if lb.is_single(contexts):
+            raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
+        through = stream.dask_moments if hasattr(X, "dask") else stream.moments
+        return through(X, contexts, control, feature_names=feature_names, adjust=adjust)
 
     @classmethod
     def from_anndata(
@@ -208,11 +196,14 @@ class Moments:
         means: np.ndarray,
         covariances: np.ndarray,
         names: tuple[str, ...],
+        fine: FineScale | None = None,
     ) -> "Moments":
         order = list(range(len(present)))
         if control is not None:
             order.sort(key=lambda k: present[k] != control)
-        return cls(tuple(present[k] for k in order), control, counts[order], means[order], covariances[order], names)
+        labels = tuple(present[k] for k in order)
+        fine = None if fine is None else fine.select(order)
+        return cls(labels, control, counts[order], means[order], covariances[order], names, fine)
 
     # ---- using ----------------------------------------------------------------------------------------------
 
@@ -244,7 +235,7 @@ class Moments:
             self.means[rows],
             self.covariances[rows],
             self.feature_names,
-            None if self.fine is None else FineScale(self.fine.axes, self.fine.covariances[rows]),
+            None if self.fine is None else self.fine.select(rows),
         )
 
     def pooled_covariance(self) -> np.ndarray:
@@ -318,20 +309,50 @@ def _merge(a: Moments, b: Moments) -> Moments:
     if a.control is not None and b.control is not None and a.control != b.control:
         raise ValueError(f"cannot merge: the control is {a.control!r} on one side and {b.control!r} on the other")
     present = lb.canonical_order(set(a.contexts) | set(b.contexts))
-    p = a.n_features
-    counts = np.zeros(len(present), dtype=a.counts.dtype)
-    means, covariances = np.zeros((len(present), p)), np.zeros((len(present), p, p))
-    for k, label in enumerate(present):
-        parts = [(m, m.contexts.index(label)) for m in (a, b) if label in m.contexts]
-        n = sum(m.counts[i] for m, i in parts)
-        mean = sum(m.counts[i] * m.means[i] for m, i in parts) / n
-        scatter = sum(
-            (m.counts[i] - 1) * m.covariances[i] + m.counts[i] * np.outer(m.means[i] - mean, m.means[i] - mean)
-            for m, i in parts
-        )
-        counts[k], means[k], covariances[k] = n, mean, scatter / max(n - 1, 1)
     control = a.control if a.control is not None else b.control
-    return Moments._control_first(present, control, counts, means, covariances, a.feature_names)
+    counts, means, covariances = _merged_arrays(a, b, present, a.covariances, b.covariances, None)
+    fine = None
+    if a.fine is not None and b.fine is not None:
+        axes = a.fine.axes
+        along = _merged_arrays(a, b, present, a.fine.covariances, b.fine.along(axes).covariances, axes)[2]
+        fine = FineScale(axes, along)
+    return Moments._control_first(present, control, counts, means, covariances, a.feature_names, fine)
+
+
+def _merged_arrays(
+    a: Moments, b: Moments, present: Sequence[Hashable], S_a: np.ndarray, S_b: np.ndarray, axes: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Counts, means and covariances (of features, or along axes) of the contexts of two sets of rows together."""
+    found = []
+    for label in present:
+        sums = []
+        for m, S in ((a, S_a), (b, S_b)):
+            if label in m.contexts:
+                i = m.contexts.index(label)
+                sums.append((int(m.counts[i]), m.means[i], (m.counts[i] - 1) * S[i]))
+        n, mean, scatter = merged_sums(sums, axes)
+        found.append((n, mean, scatter / max(n - 1, 1)))
+    counts, means, covariances = zip(*found, strict=True)
+    return np.array(counts, dtype=np.int64), np.array(means), np.array(covariances)
+
+
+def merged_sums(
+    parts: Sequence[tuple[int, np.ndarray, np.ndarray]], axes: np.ndarray | None = None
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """Count, mean (p,) and scatter of several sets of rows together (Chan's update).
+
+    Scatters are (p, p), or packed lower triangles (p (p + 1) / 2), of the features or along axes.
+    """
+    n, mean, scatter = parts[0]
+    for m, other, more in parts[1:]:
+        gap = other - mean  # exactly zero for a feature that is constant
+        along = gap if axes is None else axes @ gap
+        outer = np.outer(along, along)
+        outer = outer if scatter.ndim == 2 else outer[np.tril_indices(len(gap))]
+        scatter = scatter + more + (n * m / (n + m)) * outer
+        mean = mean + gap * (m / (n + m))
+        n += m
+    return n, mean, scatter
 
 
 # ---- checking what users give -----------------------------------------------------------------------------------

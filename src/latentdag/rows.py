@@ -1,75 +1,126 @@
-"""Rows of numbers as users have them, dense or sparse: what counts as a matrix, and sums over chosen rows."""
+"""Rows of numbers as users have them, dense or sparse: what counts as a matrix of numbers, and complaints by name."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from latentdag.core.linalg import symmetrize
-
 _BLOCK_BYTES = 64 * 2**20  # rows are taken to float64 in blocks of this size
+
+#: Whole numbers beyond this have neighbours that float64 cannot tell apart.
+_WHOLE = 2**53
 
 
 def is_sparse(X: Any) -> bool:
     return bool(sparse.issparse(X))
 
 
-def as_matrix(X: Any) -> Any:
-    """A 2-d float array or csr matrix; complaints name the column."""
+def as_rows(X: Any, name: str = "X") -> Any:
+    """Return X as an ndarray or csr matrix of real numbers (n, p), in its own precision and without a copy if it can.
+
+    Raises
+    ------
+    ValueError
+        Where values would be lost or guessed: complex numbers, masked values, text, dates, whole numbers that float64
+        cannot hold.
+    """
     if isinstance(X, pd.DataFrame):
-        bad = [c for c, dtype in X.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
-        if bad:
-            raise ValueError(
-                f"feature column {bad[0]!r} holds {X[bad[0]].dtype} values, not numbers: drop it or convert it"
-            )
-        X = X.to_numpy(dtype=float, na_value=np.nan)
-    if is_sparse(X):
-        X = sparse.csr_matrix(X)
-    else:
-        try:
-            X = np.asarray(X)
-            X = X if X.dtype.kind in "fiub" else X.astype(float)
-        except (TypeError, ValueError):
-            raise ValueError("X must be a matrix of numbers: ndarray, DataFrame or scipy sparse matrix") from None
+        return as_rows(numbers(X, name), name)
+    if not is_sparse(X):
+        X = _unmasked(X, name)
+    check_dtype(X.dtype, name)
     if X.ndim != 2:
-        raise ValueError(f"X must have two dimensions (samples, features), got shape {X.shape}")
-    if X.shape[0] == 0 or X.shape[1] == 0:
-        raise ValueError(f"X is empty: shape {X.shape}")
+        raise ValueError(f"{name} must have two dimensions (samples, features), got shape {X.shape}")
+    if is_sparse(X):
+        X = _compressed(X, name)
+    values = X.data if is_sparse(X) else X
+    if X.dtype.kind in "iu" and X.dtype.itemsize == 8 and values.size:
+        largest = max(int(values.max()), -int(values.min()))
+        if largest > _WHOLE:
+            raise ValueError(
+                f"{name} holds the whole number {largest}, and float64 cannot tell numbers beyond 2**53 from their "
+                "neighbours: subtract an offset from that feature first"
+            )
     return X
 
 
-def mean_and_scatter(X: Any, rows: np.ndarray, label: Hashable, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (p,) and scatter about it (p, p), accumulated in float64."""
-    if is_sparse(X):
-        part = X[rows].astype(float)
-        check_finite(part, rows, label, names)
-        mean = np.asarray(part.mean(axis=0)).ravel()
-        scatter = (part.T @ part).toarray() - len(rows) * np.outer(mean, mean)
-        return mean, symmetrize(scatter)
-    step = max(1, _BLOCK_BYTES // (8 * X.shape[1]))
-    # Accumulating about a pilot mean keeps digits when the means dwarf the deviations.
-    with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported below
-        pilot = np.asarray(X[rows[:step]], dtype=float).mean(axis=0)
-    total, scatter = np.zeros(X.shape[1]), np.zeros((X.shape[1], X.shape[1]))
-    for start in range(0, len(rows), step):
-        index = rows[start : start + step]
-        part = np.asarray(X[index], dtype=float)
-        check_finite(part, index, label, names)
-        part = part - pilot
-        total += part.sum(axis=0)
-        scatter += part.T @ part
-    shift = total / len(rows)
-    return pilot + shift, symmetrize(scatter - len(rows) * np.outer(shift, shift))
+def check_dtype(dtype: Any, name: str) -> None:
+    """Complain about a type of values that is not one of real numbers."""
+    kind = getattr(dtype, "kind", "O")
+    if kind == "c":
+        raise ValueError(f"{name} holds complex numbers: take real and imaginary parts as features of their own")
+    if kind not in "fiub":
+        raise ValueError(f"{name} must be a matrix of numbers, but it holds {dtype} values: convert it first")
+
+
+def _unmasked(X: Any, name: str) -> np.ndarray:
+    if isinstance(X, np.ma.MaskedArray):
+        hidden = np.argwhere(np.ma.getmaskarray(X))
+        if len(hidden):
+            at = ", ".join(str(i) for i in hidden[0])
+            raise ValueError(
+                f"{name} has {len(hidden)} masked values, the first at [{at}]: drop those rows, or fill them in"
+            )
+        return np.ma.getdata(X)
+    try:
+        made = np.asarray(X)
+    except ValueError:
+        raise ValueError(f"{name} must be a matrix of numbers, its rows all of the same length") from None
+    if made.dtype == object and made.ndim == 0:
+        raise ValueError(
+            f"cannot read rows from {type(X).__name__!r}: pass a matrix, a table, an AnnData object or a path"
+        )
+    return _from_objects(made, name) if made.dtype == object else made
+
+
+def _from_objects(X: np.ndarray, name: str) -> np.ndarray:
+    """Numbers that Python keeps as objects, such as fractions and decimals; nothing else."""
+    for at, value in np.ndenumerate(X):
+        if not isinstance(value, Real | np.bool_) and type(value).__name__ != "Decimal":
+            place = ", ".join(map(str, at))
+            raise ValueError(f"{name} must be a matrix of numbers, but [{place}] is {value!r}: convert it first")
+    return X.astype(float)
+
+
+def _compressed(X: Any, name: str) -> Any:
+    made = sparse.csr_matrix(X)
+    try:
+        made.check_format(full_check=True)  # compiled products trust the indices blindly
+    except ValueError as error:
+        raise ValueError(f"{name} is a damaged sparse matrix: {error}") from None
+    return made
+
+
+def numbers(part: pd.DataFrame, where: str) -> np.ndarray:
+    """The rows of a table as float64 (n, p).
+
+    Raises
+    ------
+    ValueError
+        Naming the first column that does not hold numbers.
+    """
+    for name, dtype in part.dtypes.items():
+        if not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_complex_dtype(dtype):
+            raise ValueError(
+                f"{where}: feature column {name!r} holds {dtype} values, not real numbers: drop it, convert it, or "
+                "choose the features with features=[…]"
+            )
+    return part.to_numpy(dtype=float, na_value=np.nan)
+
+
+def as_dense(block: Any) -> np.ndarray:
+    """Rows as an ndarray, in their own precision."""
+    return block.toarray() if is_sparse(block) else np.asarray(block)
 
 
 def dense_rows(X: Any, rows: np.ndarray) -> Iterator[np.ndarray]:
     """Chosen rows of a matrix as float64 blocks of bounded size."""
     step = max(1, _BLOCK_BYTES // (8 * X.shape[1]))
     for start in range(0, len(rows), step):
-        part = X[rows[start : start + step]]
-        yield part.toarray().astype(float) if is_sparse(part) else np.asarray(part, dtype=float)
+        yield as_dense(X[rows[start : start + step]]).astype(float, copy=False)
 
 
 def check_finite(part: Any, rows: np.ndarray, label: Hashable, names: Sequence[str]) -> None:

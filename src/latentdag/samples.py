@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from latentdag import labels as lb
-from latentdag.rows import as_matrix, dense_rows
+from latentdag.rows import as_rows, dense_rows
 
 #: ``(X, contexts)``, a list of such pairs for data in several pieces, or :func:`latentdag.stream.pieces`.
 Samples = Any
@@ -29,7 +29,7 @@ def context_blocks(data: Samples, contexts: Sequence[Hashable], n_features: int)
     position = {label: k for k, label in enumerate(contexts)}
     seen = set()
     for X, row_contexts in _pieces(data):
-        X = as_matrix(X)
+        X = as_rows(X)
         if X.shape[1] != n_features:
             raise ValueError(f"the samples have {X.shape[1]} features, the moments {n_features}: pass the same columns")
         codes, present = lb.factorize(row_contexts, X.shape[0])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentdag import labels as lb
 from latentdag.stream.arrays import ArrayReader, CompressedReader
 from latentdag.stream.optional import optional
 from latentdag.stream.reader import Reader, file_identity
@@ -31,7 +32,7 @@ class AnnDataReader(Reader):
             raise ValueError(f"adata has no X: name one of its layers with layer=… ({_listed(adata.layers)})")
         self.n_rows = adata.n_obs
         self.all_features = [str(name) for name in adata.var_names]
-        self.labels = obs_column(adata, contexts) if np.ndim(contexts) == 0 else contexts
+        self.labels = obs_column(adata, contexts) if lb.is_single(contexts) else contexts
         # A view of a backed object would load all its rows at once; its parent gives the rows of one block.
         self.cut_first = adata.isbacked and adata.is_view
         if not self.cut_first:
@@ -119,7 +120,7 @@ class StoreReader(Reader):
             raise ValueError(
                 f"{path} has no {'X' if layer is None else f'layer {layer!r}'}; layers: {layers}"
             ) from None
-        self.labels = self._obs(contexts) if np.ndim(contexts) == 0 else contexts
+        self.labels = self._obs(contexts) if lb.is_single(contexts) else contexts
         features = [str(name) for name in self._column("var", group["var"].attrs["_index"])]
         self.matrix = self._matrix(element, features)
         self.all_features, self.sparse, self.n_rows = features, self.matrix.sparse, self.matrix.n_rows

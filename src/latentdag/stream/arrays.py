@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from latentdag.rows import is_sparse
+from latentdag.rows import as_rows, check_dtype, is_sparse
 from latentdag.stream.reader import Reader, digest
 
 
@@ -22,12 +22,12 @@ class ArrayReader(Reader):
     """
 
     def __init__(self, X: Any, labels: Any, feature_names: Sequence[str] | None = None, name: str = "X"):
-        if getattr(X, "ndim", 2) != 2:
+        if is_sparse(X) or isinstance(X, np.ndarray):
+            X = as_rows(X, name)
+        check_dtype(X.dtype, name)
+        if X.ndim != 2:
             raise ValueError(f"{name} must have two dimensions (samples, features), got shape {X.shape}")
-        if not np.issubdtype(X.dtype, np.number) and X.dtype.kind != "b":
-            raise ValueError(f"{name} holds {X.dtype} values, not numbers: convert it first")
-        self.X = X.tocsr() if is_sparse(X) and X.format != "csr" else X
-        self.name, self.labels = name, labels
+        self.X, self.name, self.labels = X, name, labels
         self.n_rows, p = X.shape
         self.all_features = feature_names if feature_names is not None else [f"x{j}" for j in range(p)]
         self.sparse = is_sparse(X)

@@ -9,7 +9,6 @@ from latentdag.storage import load_arrays, save_arrays
 from latentdag.stream.accumulate import Accumulator
 
 _KIND = "MomentsInProgress"
-_ARRAYS = ("counts", "pilots", "totals", "scatters")
 
 #: Share of the time that may go into writing.
 _SHARE = 0.1
@@ -55,8 +54,8 @@ class ProgressFile:
                 f"{found.get(changed[0])!r} there, {self.identity.get(changed[0])!r} now). Name another file, or "
                 "delete this one to begin anew"
             )
-        for name in _ARRAYS:
-            getattr(sums, name)[...] = arrays[name]
+        for name in Accumulator.STATE:
+            setattr(sums, name, arrays[name])
         return int(meta["blocks"])
 
     def due(self) -> bool:
@@ -65,6 +64,6 @@ class ProgressFile:
     def write(self, sums: Accumulator, blocks: int) -> None:
         began = time.monotonic()
         meta = {"identity": self.identity, "blocks": blocks}
-        save_arrays(self.path, _KIND, {name: getattr(sums, name) for name in _ARRAYS}, meta)
+        save_arrays(self.path, _KIND, {name: getattr(sums, name) for name in Accumulator.STATE}, meta)
         self.written = time.monotonic()
         self.took = self.written - began

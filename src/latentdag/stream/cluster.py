@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from latentdag import adjustment
 from latentdag import labels as lb
 from latentdag.adjustment import adjusted
-from latentdag.moments import REQUIRED, Moments, check_control, named_features
-from latentdag.rows import is_sparse
+from latentdag.fine import fine_axes
+from latentdag.moments import REQUIRED, Moments, check_control, merged_sums, named_features
+from latentdag.rows import as_dense, as_rows, check_dtype, is_sparse
 from latentdag.stream import memory
-from latentdag.stream.accumulate import SPARSE_BELOW, Accumulator, density, mirror_lower
+from latentdag.stream.accumulate import SPARSE_BELOW, Accumulator, covariances_of, density, mirror_lower
 from latentdag.stream.optional import optional
 from latentdag.stream.sources import positions
 
@@ -74,9 +74,10 @@ def dask_moments(
     labels = tuple(present[k] for k in order)
     memory.require("X", len(labels), len(columns_all), 2, 0, memory_limit)  # packed parts, and what they become
     plan = _Plan(labels, columns_all, chosen, np.argsort(order)[codes].astype(np.int32), C)
-    parts = [_tree(dask.delayed, partials, split_every) for partials in _partials(dask.delayed, X, plan)]
-    counts, means, covariances = _unpacked(dask.compute(*parts), len(labels), len(columns_all))
-    made = Moments(labels, control, counts, means, covariances, columns_all)
+    rows = X.chunks[0][0]
+    axes = None if C is not None else dask.delayed(_axes)(X.to_delayed().ravel()[0], plan.codes[:rows], chosen)
+    parts = [_tree(dask.delayed, partials, axes, split_every) for partials in _partials(dask.delayed, X, plan, axes)]
+    made = _unpacked(*dask.compute(parts, axes), plan, control)
     return made if C is None else adjusted(made, C.shape[1])
 
 
@@ -95,6 +96,7 @@ def _one_column_chunk(X: Any) -> tuple[Any, list[str] | None]:
     if hasattr(X, "to_dask_array"):
         columns = [str(name) for name in X.columns]
         X = X.to_dask_array(lengths=True)
+    check_dtype(X.dtype, "X")
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions (samples, features), got shape {X.shape}")
     if any(np.isnan(size) for size in X.chunks[0]):
@@ -102,7 +104,7 @@ def _one_column_chunk(X: Any) -> tuple[Any, list[str] | None]:
     return (X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X), columns
 
 
-def _partials(delayed: Any, X: Any, plan: _Plan) -> list[list[Any]]:
+def _partials(delayed: Any, X: Any, plan: _Plan, axes: Any) -> list[list[Any]]:
     """For every group of contexts, partial results over runs of blocks; nothing is computed yet."""
     size, p = len(plan.contexts), len(plan.columns)
     per_group = int(max(1, GROUP_BYTES // (8 * p * p)))
@@ -122,21 +124,21 @@ def _partials(delayed: Any, X: Any, plan: _Plan) -> list[list[Any]]:
             waiting[g].append(delayed(_rows_of)(block, beside, groups[g]))
             rows[g] += int(held[g])
             if rows[g] >= len(groups[g]) * p:
-                made[g].append(delayed(_partial)(waiting[g], about[g]))
+                made[g].append(delayed(_partial)(waiting[g], about[g], axes))
                 waiting[g], rows[g] = [], 0
         first += n
     for done, rest, told in zip(made, waiting, about, strict=True):
         if rest:
-            done.append(delayed(_partial)(rest, told))
+            done.append(delayed(_partial)(rest, told, axes))
     return made
 
 
-def _tree(delayed: Any, parts: Sequence[Any], split_every: int) -> Any:
+def _tree(delayed: Any, parts: Sequence[Any], axes: Any, split_every: int) -> Any:
     if split_every < 2:
         raise ValueError(f"split_every must be at least 2, got {split_every}")
     parts = list(parts)
     while len(parts) > 1:
-        parts = [delayed(_merged)(parts[i : i + split_every]) for i in range(0, len(parts), split_every)]
+        parts = [delayed(_merged)(parts[i : i + split_every], axes) for i in range(0, len(parts), split_every)]
     return parts[0]
 
 
@@ -147,15 +149,22 @@ def _rows_of(block: Any, beside: Any, members: np.ndarray) -> tuple[Any, ...]:
     """The rows of a block that belong to a group: matrix, codes within the group, row numbers, covariates."""
     codes, C, first, chosen = beside
     mine = np.flatnonzero((codes >= members[0]) & (codes <= members[-1]))
-    rows = sparse.csr_matrix(block)[mine] if is_sparse(block) else np.asarray(block)[mine]
+    rows = as_rows(block)[mine]
     rows = rows if chosen is None else rows[:, chosen]
     return rows, codes[mine] - members[0], mine + first, None if C is None else C[mine]
 
 
-def _partial(pieces: Sequence[tuple[Any, ...]], about: Any) -> Partial:
+def _axes(block: Any, codes: np.ndarray, chosen: np.ndarray | None) -> np.ndarray | None:
+    """The axes along which all partial results are summed, from the first block."""
+    rows = as_dense(as_rows(block))
+    return fine_axes(rows if chosen is None else rows[:, chosen], codes)
+
+
+def _partial(pieces: Sequence[tuple[Any, ...]], about: Any, axes: np.ndarray | None) -> Partial:
     members, contexts, columns = about
     first = pieces[0][0]
-    sums = Accumulator(contexts, columns, is_sparse(first) and density(first) < SPARSE_BELOW)
+    sparse_products = axes is None and is_sparse(first) and density(first) < SPARSE_BELOW
+    sums = Accumulator(contexts, columns, sparse_products, axes=axes)
     for rows, codes, numbers, C in pieces:
         sums.add(rows, codes, numbers, C)
     means, scatters = sums.centred()
@@ -165,30 +174,19 @@ def _partial(pieces: Sequence[tuple[Any, ...]], about: Any) -> Partial:
     }
 
 
-def _merged(parts: Sequence[Partial]) -> Partial:
-    """Chan's update, context by context; the inputs stay as they are, for another worker may still need them."""
-    merged: Partial = {}
-    for k in sorted({k for part in parts for k in part}):
-        found = [part[k] for part in parts if k in part]
-        n, mean, scatter = found[0]
-        if len(found) > 1:
-            scatter, lower = scatter.copy(), np.tril_indices(len(mean))
-        for m, other, more in found[1:]:
-            gap = other - mean
-            scatter += more
-            scatter += (n * m / (n + m)) * np.outer(gap, gap)[lower]
-            mean = mean + gap * (m / (n + m))
-            n += m
-        merged[k] = (n, mean, scatter)
-    return merged
+def _merged(parts: Sequence[Partial], axes: np.ndarray | None) -> Partial:
+    """One partial result of several; the inputs stay as they are, for another worker may still need them."""
+    present = sorted({k for part in parts for k in part})
+    return {k: merged_sums([part[k] for part in parts if k in part], axes) for k in present}
 
 
-def _unpacked(parts: Sequence[Partial], size: int, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    counts, means, covariances = np.zeros(size, dtype=np.int64), np.zeros((size, p)), np.zeros((size, p, p))
+def _unpacked(parts: Sequence[Partial], axes: np.ndarray | None, plan: _Plan, control: Hashable | None) -> Moments:
+    size, p = len(plan.contexts), len(plan.columns)
+    counts, means, S = np.zeros(size, dtype=np.int64), np.zeros((size, p)), np.zeros((size, p, p))
     lower = np.tril_indices(p)
     for part in parts:
         for k in list(part):
-            counts[k], means[k], scatter = part.pop(k)
-            covariances[k][lower] = scatter / max(counts[k] - 1, 1)
-            mirror_lower(covariances[k])
-    return counts, means, covariances
+            counts[k], means[k], S[k][lower] = part.pop(k)
+            mirror_lower(S[k])
+    fine = covariances_of(S, counts, np.zeros((0, p)) if axes is None else axes, plan.contexts, plan.columns)
+    return Moments(plan.contexts, control, counts, means, S, plan.columns, fine)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentdag import labels as lb
 from latentdag.stream.reader import Reader, file_identity, rebatch
 from latentdag.stream.tables import feature_columns
 
@@ -40,7 +41,7 @@ class DelimitedReader(Reader):
         self.separator = "," if ".csv" in path.suffixes else "\t"
         self.names = [str(name) for name in self._read(nrows=0).columns]
         self.all_features = feature_columns(self.name, self.names, contexts, others)
-        if np.ndim(contexts) == 0:
+        if lb.is_single(contexts):
             self.labels = self._aligned(self._read(usecols=[contexts], dtype=str))[contexts]
             self.n_rows = len(self.labels)
         else:

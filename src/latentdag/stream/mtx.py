@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import io, sparse
 
+from latentdag import labels as lb
 from latentdag.stream.delimited import is_delimited
 from latentdag.stream.reader import Reader, digest, file_identity, rebatch
 
@@ -47,7 +48,7 @@ class MtxReader(Reader):
         self.barcodes = self._names("barcodes.tsv", "cells.tsv", column=0)
         self.all_features = self._names("features.tsv", "genes.tsv", column=1)
         self.n_rows = len(self.barcodes)
-        self.labels = self._labelled([contexts], [contexts])[contexts] if np.ndim(contexts) == 0 else contexts
+        self.labels = self._labelled([contexts], [contexts])[contexts] if lb.is_single(contexts) else contexts
         self._read_header()
         self.whole: Any = None
 

@@ -10,9 +10,10 @@ from scipy import sparse
 
 from latentdag import labels as lb
 from latentdag.adjustment import adjusted
+from latentdag.fine import fine_axes
 from latentdag.moments import REQUIRED, Moments, check_control, named_features
 from latentdag.progress import Progress
-from latentdag.rows import is_sparse
+from latentdag.rows import as_dense, is_sparse
 from latentdag.stream import memory
 from latentdag.stream.accumulate import SPARSE_BELOW, Accumulator, cores, density
 from latentdag.stream.checkpoint import ProgressFile
@@ -98,7 +99,7 @@ def moments(
             reader.name,
             len(work.contexts),
             len(work.columns),
-            2 if work.C is not None else 1,
+            1 if work.C is None and work.axes is None else 2,
             work.block_bytes(reader),
             memory_limit,
         )
@@ -109,10 +110,10 @@ def moments(
     finally:
         reader.close()
     try:
-        means, covariances = sums.finish()
+        means, covariances, fine = sums.finish()
     except ValueError as error:
         raise ValueError(f"{reader.name}: {error}") from None
-    made = Moments(work.contexts, work.control, sums.counts, means, covariances, work.columns)
+    made = Moments(work.contexts, work.control, sums.counts, means, covariances, work.columns, fine)
     return made if work.C is None else adjusted(made, work.C.shape[1])
 
 
@@ -126,6 +127,7 @@ class _Work:
     columns: tuple[str, ...]  # features, then covariates
     C: np.ndarray | None  # (n, c) covariates
     sparse_products: bool
+    axes: np.ndarray | None  # (p, p) of features too collinear to be squared as they are
     block_rows: int
 
     def block_bytes(self, reader: Reader) -> int:
@@ -156,15 +158,17 @@ def _prepare(reader: Reader, control: Any, adjust: Any, block_rows: int | None) 
         raise ValueError(f"{reader.name}: {error}") from None
     order = sorted(range(len(present)), key=lambda k: (control is not None and present[k] != control, k))
     C, more = covariates(reader, adjust)
-    share = density(next(reader.blocks(min(LOOK, n))))
+    first = next(reader.blocks(min(LOOK, n)))
+    share = density(first)
     sparse_products = share < SPARSE_BELOW
+    axes = None if sparse_products or C is not None else fine_axes(as_dense(first), codes[: first.shape[0]])
     if block_rows is None:
         block_rows = _rows_per_block(len(present), len(names), share if sparse_products else None)
     if block_rows < 1:
         raise ValueError(f"block_rows must be a positive whole number, got {block_rows}")
     position = np.argsort(order)
     contexts = tuple(present[k] for k in order)
-    return _Work(contexts, control, position[codes], (*names, *more), C, sparse_products, block_rows)
+    return _Work(contexts, control, position[codes], (*names, *more), C, sparse_products, axes, block_rows)
 
 
 def _rows_per_block(n_contexts: int, p: int, share: float | None) -> int:
@@ -178,7 +182,7 @@ def _rows_per_block(n_contexts: int, p: int, share: float | None) -> int:
 def _run(
     reader: Reader, work: _Work, bar: Progress, checkpoint: str | os.PathLike[str] | None, seconds: float
 ) -> Accumulator:
-    sums = Accumulator(work.contexts, work.columns, work.sparse_products, cores())
+    sums = Accumulator(work.contexts, work.columns, work.sparse_products, cores(), work.axes)
     file = ProgressFile(checkpoint, work.identity(reader), seconds) if checkpoint is not None else None
     done = file.restore(sums) if file else 0
     bar.advance(done)

@@ -7,7 +7,7 @@ import numpy as np
 
 from latentdag import labels as lb
 from latentdag.adjustment import RANK_TOLERANCE, solved
-from latentdag.rows import is_sparse
+from latentdag.rows import as_dense
 from latentdag.stream.one_pass import FEW_VALUES
 from latentdag.stream.reader import Reader
 from latentdag.stream.sources import covariates, open_source
@@ -34,7 +34,7 @@ class Pieces:
             if C is not None and self._beta is None:
                 self._beta = self._coefficients(reader, C, codes)
             for rows, block in self._blocks(reader):
-                yield block if C is None else _dense(block) - C[rows] @ self._beta, labels[codes[rows]]
+                yield block if C is None else as_dense(block) - C[rows] @ self._beta, labels[codes[rows]]
         finally:
             reader.close()
 
@@ -50,12 +50,8 @@ class Pieces:
         means = np.array([np.bincount(codes, weights=column) / counts for column in C.T]).T
         within = C - means[codes]
         within[:, (within**2).sum(axis=0) <= RANK_TOLERANCE * (C**2).sum(axis=0)] = 0.0
-        cross = sum(within[rows].T @ _dense(block) for rows, block in self._blocks(reader))
+        cross = sum(within[rows].T @ as_dense(block) for rows, block in self._blocks(reader))
         return solved(within.T @ within, np.asarray(cross))
-
-
-def _dense(block: Any) -> np.ndarray:
-    return block.toarray() if is_sparse(block) else np.asarray(block, dtype=float)
 
 
 def pieces(

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from latentdag.rows import is_sparse
+from latentdag.rows import as_rows, is_sparse
 from latentdag.stream.damage import reading
 
 
@@ -56,7 +56,7 @@ class Reader:
         """Rows from ``start`` on, ``step`` at a time (the last block may be shorter): ndarray or csr (n, p)."""
         with reading(self.name) if self.on_disk else nullcontext():
             for block in self._blocks(step, start):
-                matrix = sparse.csr_matrix(block) if is_sparse(block) else np.asarray(block)
+                matrix = as_rows(block, self.name)
                 yield matrix if self.chosen is None or self._chosen_already() else matrix[:, self.chosen]
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import sparse
 
 from latentdag import adjustment
+from latentdag import labels as lb
 from latentdag.moments import named_features
+from latentdag.rows import as_rows
 from latentdag.stream.annotated import AnnDataReader, StoreReader, open_h5ad
 from latentdag.stream.arrays import ArrayReader
 from latentdag.stream.damage import reading
@@ -58,16 +59,10 @@ def _in_memory(source: Any, contexts: Any, layer: str | None, others: Sequence[s
         return AnnDataReader(source, contexts, layer)
     if isinstance(source, pd.DataFrame) or (module in ("polars", "pyarrow") and hasattr(source, "slice")):
         return TableReader(source, contexts, others)
-    if np.ndim(contexts) == 0:
+    if lb.is_single(contexts):
         raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
-    if sparse.issparse(source) or (hasattr(source, "shape") and hasattr(source, "dtype")):
-        return ArrayReader(source, contexts)
-    try:
-        return ArrayReader(np.asarray(source, dtype=float), contexts)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"cannot read rows from {type(source).__name__!r}: pass a matrix, a table, an AnnData object or a path"
-        ) from None
+    lazy = hasattr(source, "shape") and hasattr(source, "dtype")  # zarr, HDF5 and Dask arrays are read in blocks
+    return ArrayReader(source if lazy else as_rows(source), contexts)
 
 
 def _on_disk(path: Path, contexts: Any, layer: str | None, others: Sequence[str]) -> Reader:
@@ -107,7 +102,7 @@ def _zarr(path: Path, contexts: Any, layer: str | None) -> Reader:
     if name not in found or not hasattr(found[name], "dtype"):
         listed = ", ".join(sorted(found.array_keys())) or "none"
         raise ValueError(f"{path} is a zarr group without an array {name!r}; it has {listed}: name one with layer=…")
-    if np.ndim(contexts) == 0:
+    if lb.is_single(contexts):
         if contexts not in found:
             raise ValueError(
                 f"{path} has no array of labels {contexts!r}; it has {', '.join(sorted(found.array_keys()))}"
@@ -117,7 +112,7 @@ def _zarr(path: Path, contexts: Any, layer: str | None) -> Reader:
 
 
 def _one_each(contexts: Any, path: Path) -> Any:
-    if np.ndim(contexts) == 0:
+    if lb.is_single(contexts):
         raise ValueError(f"{path} has no labels of its own: contexts must hold one label per row, got {contexts!r}")
     return contexts
 

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from latentdag import labels as lb
+from latentdag.rows import numbers
 from latentdag.stream.optional import optional
 from latentdag.stream.reader import Reader, digest, file_identity, rebatch
 
@@ -19,7 +20,7 @@ def feature_columns(where: str, names: Sequence[Any], contexts: Any, others: Seq
     ValueError
         If the table has no such context or covariate.
     """
-    named = ([contexts] if np.ndim(contexts) == 0 else []) + list(others)
+    named = ([contexts] if lb.is_single(contexts) else []) + list(others)
     for column in named:
         if column not in names:
             listed = ", ".join(map(repr, names[:12])) + (", …" if len(names) > 12 else "")
@@ -44,7 +45,7 @@ class TableReader(Reader):
         self.arrow = hasattr(table, "column_names")
         names = list(table.column_names if self.arrow else table.columns)
         self.all_features = feature_columns(self.name, names, contexts, others)
-        self.labels = self._column(contexts) if np.ndim(contexts) == 0 else contexts
+        self.labels = self._column(contexts) if lb.is_single(contexts) else contexts
 
     def _column(self, name: Any) -> pd.Series:
         column = self.table[name]
@@ -92,7 +93,7 @@ class ParquetReader(Reader):
         self._check_alike(names)
         self.n_rows = sum(file.metadata.num_rows for file in self.files)
         self.all_features = feature_columns(self.name, names, contexts, [*others, *_index_columns(self.files[0])])
-        self.labels = self.columns([contexts])[contexts] if np.ndim(contexts) == 0 else contexts
+        self.labels = self.columns([contexts])[contexts] if lb.is_single(contexts) else contexts
 
     def _check_alike(self, names: Sequence[str]) -> None:
         for path, file in zip(self.paths, self.files, strict=True):
@@ -145,20 +146,3 @@ def _columns_of(part: Any, names: Sequence[Any]) -> pd.DataFrame:
     if type(part).__module__.startswith("pyarrow"):
         return part.to_pandas()
     return pd.DataFrame({name: part[name].to_numpy() for name in names})
-
-
-def numbers(part: pd.DataFrame, where: str) -> np.ndarray:
-    """The rows of a table as float64 (or their own common type) (n, p).
-
-    Raises
-    ------
-    ValueError
-        Naming the first column that does not hold numbers.
-    """
-    for name, dtype in part.dtypes.items():
-        if not pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype):
-            raise ValueError(
-                f"{where}: feature column {name!r} holds {dtype} values, not numbers: drop it, convert it, or choose "
-                "the features with features=[…]"
-            )
-    return part.to_numpy(dtype=float, na_value=np.nan)

@@ -11,7 +11,7 @@ from latentdag import labels as lb
 from latentdag.adjustment import coefficients, design
 from latentdag.datasets.containers import Screen
 from latentdag.moments import Moments
-from latentdag.rows import as_matrix, is_sparse
+from latentdag.rows import as_rows, is_sparse
 
 if TYPE_CHECKING:
     from anndata import AnnData  # type: ignore[import-untyped]
@@ -106,7 +106,7 @@ def choose(
     notes = []
     covariates = kept.obs[_columns(kept, adjust)].copy()
     is_counts = _whole_numbers(kept.X) if counts is None else counts
-    X = as_matrix(kept.X)
+    X = as_rows(kept.X)
     if is_counts:
         depth = np.asarray(kept.obs["depth"] if "depth" in kept.obs else X.sum(axis=1), dtype=float).ravel()
         if not (depth > 0).all():
