@@ -59,7 +59,7 @@ def test_no_change_at_all_is_no_latent():
 
 def test_bad_input():
     m = ld.simulate.sample_moments(ld.simulate.random_model(3, 3, rng=0), {"control": 50, "c1": 3, "c2": 9, "c3": 9}, 0)
-    with pytest.raises(ValueError, match="context 'c1' has 3 samples in 3 dimensions"):
+    with pytest.raises(ValueError, match="context 'c1': the context has 3 samples in 3 dimensions"):
         latent_dimension_test(m)
     with pytest.raises(ValueError, match="alpha is a probability"):
         latent_dimension_test(m, alpha=2)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from latentdag.core import linalg
+from latentdag.core.errors import ContextError
 from latentdag.core.linalg import Spectrum
 
 RNG = np.random.default_rng(0)
@@ -35,3 +37,26 @@ def test_single_eigenpairs_are_those_of_eigh(S):
     assert all(spectrum.none_between(every[i] + 1e-9 * size, every[i + 1] - 1e-9 * size) for i in distinct)
     assert not any(spectrum.none_between(w - 1e-9 * size, w + 1e-9 * size) for w in every if size)
     np.testing.assert_array_equal(S, before)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_fewer_samples_than_dimensions_are_never_definite(seed):
+    """And as many as are needed always are; a change of units changes neither."""
+    rng = np.random.default_rng(seed)
+    p = int(rng.integers(2, 40))
+    A = rng.normal(size=(p, p)) * 10.0 ** rng.uniform(-6, 6, p)
+    few = rng.normal(size=(int(rng.integers(2, p + 1)), p)) @ A + 10 * rng.normal(size=p)
+    assert not linalg.is_definite(np.atleast_2d(np.cov(few.T)))
+    with pytest.raises(ContextError, match="not positive definite"):
+        linalg.upper_factor(np.cov(few.T), context=1)
+    assert linalg.is_definite(np.cov((rng.normal(size=(4 * p, p)) * 10.0 ** rng.uniform(-30, 30, p)).T))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_and_their_inverse_whatever_the_units(seed):
+    rng = np.random.default_rng(seed)
+    H, units = rng.normal(size=(4, 4)), 10.0 ** rng.uniform(-30, 30, 4)
+    assert linalg.full_row_rank(H / units)
+    np.testing.assert_allclose(linalg.right_inverse(H / units) / units[:, None], np.linalg.inv(H), rtol=1e-9)
+    H[3] = H[0] - 2 * H[2]
+    assert not linalg.full_row_rank(H / units)

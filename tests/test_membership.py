@@ -181,7 +181,7 @@ def test_where_there_is_no_omnibus_test_it_says_why():
     assert few.summary["decision"]["c3"] == "untested"
     with pytest.warns(ld.errors.FewSamplesWarning):
         borrowed = ld.fit(small)
-    assert "context 'c3' has 3 samples, too few" in omnibus_test(borrowed, small).reason
+    assert "context 'c3': the context has 3 samples in 3 dimensions" in omnibus_test(borrowed, small).reason
     again = ld.LatentModel(
         model.unmixing, model.weights, model.noise_variance,
         {**model.interventions, "c4": ld.Intervention(model.latents[0], variance=3.0)}, latents=model.latents,

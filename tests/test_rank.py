@@ -157,3 +157,38 @@ def test_bad_input(samples):
         rank_test(m, data=(X[1:], labels[1:]))
     with pytest.raises(ValueError, match="name no control"):
         rank_test(ld.Moments.from_samples(X, labels, control=None))
+
+
+class TestSingularContexts:
+    """Contexts in which a mixture of features is constant: tests say so, or use it, and never raise a raw error."""
+
+    @staticmethod
+    def moments(seed, singular):
+        model = ld.simulate.random_model(n_latents=4, n_features=4, rng=seed)
+        m = ld.simulate.sample_moments(model, 300, rng=seed)
+        w = np.random.default_rng(seed).normal(size=4)
+        S = m.covariances.copy()
+        for c in singular:
+            k = m.index(c)
+            v = S[k] @ w
+            S[k] -= np.outer(v, v) / (w @ v)  # nothing of w'x is left
+        return ld.Moments.from_covariances(S, m.counts, m.contexts, m.control, m.means)
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_a_singular_control_has_no_test(self, seed):
+        table = rank_test(self.moments(seed, ["control"]))
+        assert table["p_value"].isna().all()
+        assert table["reason"].str.contains("the control has a singular covariance").all()
+
+    @pytest.mark.filterwarnings("ignore::latentdag.errors.NotConvergedWarning")
+    @pytest.mark.parametrize("seed", range(12))
+    @pytest.mark.parametrize("singular", [["c1"], ["c1", "c2"], ["control", "c3"]])
+    def test_other_tests_and_fits(self, seed, singular):
+        m = self.moments(seed, singular)
+        assert len(rank_test(m)) == 4
+        groups = ld.target_groups(m)
+        assert np.isnan(groups.p_values.loc["c1", "c2"]) == (singular == ["c1", "c2"])
+        with pytest.raises(ValueError, match=f"context '{singular[0]}': the (context|control) has a singular covariance"):
+            ld.latent_dimension_test(m)
+        assert "singular covariance" in ld.membership_test(m).omnibus.reason
+        assert set(ld.fit(m).order) == set(m.contexts[1:])

@@ -151,13 +151,18 @@ def test_covariances_only():
     assert (score(fit, moved, m, means=True)["model"] < table["model"] - 1).all()
 
 
-def test_where_there_is_no_density():
-    model = random_model(n_latents=3, n_features=3, rng=0)
-    few = sample_moments(model, 3, rng=0)
+@pytest.mark.parametrize("seed", range(40))
+def test_where_there_is_no_density(seed):
+    model = random_model(n_latents=3 + seed % 4, n_features=3 + seed % 4, rng=seed)
+    few = sample_moments(model, 3, rng=seed)
     assert np.isinf(score(model, few)["saturated"]).all()
     assert np.isfinite(score(model, few)["model"]).all()
     with pytest.raises(ValueError, match="leave m_train out"):
         score(model, few, few)
+
+
+def test_a_latent_that_is_held_has_no_density():
+    model = random_model(n_latents=3, n_features=3, rng=0)
     frozen = replace(model, interventions={"c1": Intervention(model.latents[0], "do", value=1.0)})
     assert np.isnan(score(frozen, sample_moments(model, 50, rng=0).select(["c1"])).loc["c1", "model"])
 

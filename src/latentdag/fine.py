@@ -35,9 +35,14 @@ class FineScale:
     covariances: np.ndarray
 
     @property
+    def variances(self) -> np.ndarray:
+        """Of the features (p,), as the axes take them: an orthogonal matrix, divided by the features' deviations."""
+        return 1 / np.square(self.axes).sum(axis=0)
+
+    @property
     def back(self) -> np.ndarray:
-        """The inverse of the axes (p, p): they are an orthogonal matrix, divided by the features' deviations."""
-        return self.axes.T / np.square(self.axes).sum(axis=0)[:, None]
+        """The inverse of the axes (p, p)."""
+        return self.variances[:, None] * self.axes.T
 
     def in_features(self, S: np.ndarray) -> np.ndarray:
         """A scatter along the axes (p, p) as one of the features."""
@@ -53,10 +58,11 @@ class FineScale:
         """Only these contexts."""
         return FineScale(self.axes, self.covariances[list(rows)])
 
-    def varying(self, counts: np.ndarray) -> np.ndarray:
-        """Positions of the axes along which the features vary by more than rounding."""
+    def varying(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The axes (r, p) along which the features vary by more than rounding, and the covariances (K+1, r, r)."""
         pooled = np.einsum("k,kj->j", counts / counts.sum(), np.diagonal(self.covariances, axis1=1, axis2=2))
-        return np.flatnonzero(pooled > ROUNDING**2 * pooled.max())
+        kept = np.flatnonzero(pooled > ROUNDING**2 * pooled.max())
+        return self.axes[kept], self.covariances[:, kept][:, :, kept]
 
 
 def fine_axes(X: np.ndarray, codes: np.ndarray) -> np.ndarray | None:

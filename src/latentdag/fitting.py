@@ -11,6 +11,10 @@ from latentdag.result import Fit
 
 __all__ = ["METHODS", "Fit", "check_design", "fit"]
 
+#: Largest over smallest deviation of the features: beyond, numbers in their units do not stand beside each other. Where
+#: they have fewer dimensions than they are, the unmixing is a pseudo-inverse, and loses digits with the square of it.
+UNITS, UNITS_IN_A_PLANE = 1e12, 1e5
+
 METHODS = {
     "likelihood": fit_likelihood,
     "closed-form": fit_closed_form,
@@ -49,6 +53,8 @@ def fit(m: Moments, method: str = "likelihood", **options: Any) -> Fit:
     """
     check_method(method)
     check_design(m)
+    if m.range.shape[1] < m.n_features:
+        _check_units(m, UNITS_IN_A_PLANE)
     run = METHODS[method]
     try:
         return run(m, **options)  # type: ignore[operator]
@@ -90,3 +96,16 @@ def check_design(m: Moments) -> None:
     if constant:
         listed = ", ".join(map(repr, constant[:5])) + (", …" if len(constant) > 5 else "")
         raise ValueError(f"{len(constant)} features are constant in every context: drop {listed}")
+    _check_units(m, UNITS)
+
+
+def _check_units(m: Moments, most: float) -> None:
+    """Complain about features in units so different that numbers in them cannot stand beside each other."""
+    deviation = np.sqrt(np.diagonal(m.covariances, axis1=1, axis2=2).max(axis=0))
+    small, large = int(np.argmin(deviation)), int(np.argmax(deviation))
+    if deviation[large] > most * deviation[small]:
+        raise ValueError(
+            f"features {m.feature_names[small]!r} and {m.feature_names[large]!r} have deviations of "
+            f"{deviation[small]:.3g} and {deviation[large]:.3g}: give them units in which they are alike, for example "
+            "divide each feature by its deviation in the control"
+        )

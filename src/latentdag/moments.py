@@ -9,13 +9,13 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 import os
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
 from latentdag import labels as lb
-from latentdag.core.linalg import symmetrize
+from latentdag.core.linalg import range_basis, symmetrize
 from latentdag.fine import FineScale
 from latentdag.storage import load_arrays, save_arrays
 
@@ -241,6 +241,11 @@ class Moments:
     def pooled_covariance(self) -> np.ndarray:
         """Covariance within contexts, pooled over all of them."""
         return np.einsum("k,kij->ij", self.counts / self.counts.sum(), self.covariances)
+
+    @cached_property
+    def range(self) -> np.ndarray:
+        """Orthonormal basis (p, r) of the directions in which the features vary within contexts."""
+        return range_basis(self.pooled_covariance())
 
     def __add__(self, other: "Moments") -> "Moments":
         if not isinstance(other, Moments):

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import blas, lapack, solve_triangular
+from scipy.linalg import blas, solve_triangular
 
 from latentdag import labels as lb
 from latentdag.core.errors import ContextError
 from latentdag.core.graphs import Rules
 from latentdag.core.likelihood import Design, make_design
-from latentdag.core.linalg import range_basis, symmetrize, upper_factor
+from latentdag.core.linalg import DEFINITE, is_definite, range_basis, symmetrize, upper_factor
 from latentdag.interventions import KINDS
 from latentdag.moments import Moments
 from latentdag.naming import latent_names
@@ -84,13 +84,15 @@ def prepare(
     # first to coordinates in which all contexts together have unit variance, where shrinking and checking are easy
     with lb.naming_contexts(m.contexts):
         P = upper_factor(symmetrize(np.tensordot(n / n.sum(), S, axes=1)), context=0)
+    definite = np.array([is_definite(s) for s in S])
     _divide(S, P)
     weight = _shrink_by(S, m.counts) if shrinkage else np.zeros(len(n))
     weight = np.where([kinds.get(c) == "do" for c in m.contexts], np.maximum(weight, DO_FLOOR), weight)
     S *= (1 - weight)[:, None, None]
     np.einsum("kii->ki", S)[:] += weight[:, None]
     with lb.naming_contexts(m.contexts):
-        _check_definite(S, m.counts)
+        # one that is singular in the features' own scale needs help that counts
+        _check_definite(S, m.counts, definite | (weight >= DO_FLOOR))
         F = upper_factor(S[0], context=0)
     _divide(S, F)
     F = F @ P
@@ -112,16 +114,14 @@ def _coordinates(m: Moments, d: int) -> tuple[np.ndarray, np.ndarray, float]:
     Directions far smaller than the others count only where there would be fewer dimensions than latents without them:
     elsewhere they are more likely to be rounding.
     """
-    pooled = m.pooled_covariance()
-    U = range_basis(pooled)
+    U = m.range
     if U.shape[1] < d and m.fine is None:
-        U = range_basis(pooled, LAST_DIGITS)
+        U = range_basis(m.pooled_covariance(), max(LAST_DIGITS, DEFINITE * len(U)))
     if U.shape[1] >= d or m.fine is None:
         return U.T, m.covariances if U.shape[1] == m.n_features else U.T @ m.covariances @ U, 0.0
-    kept = m.fine.varying(m.counts)
-    A = m.fine.axes[kept]
-    Q = np.linalg.qr(np.linalg.inv(m.fine.axes)[:, kept])[0]
-    return A, m.fine.covariances[:, kept][:, :, kept], float(np.linalg.slogdet(A @ Q)[1])
+    A, S = m.fine.varying(m.counts)
+    Q = np.linalg.qr(m.fine.variances[:, None] * A.T)[0]
+    return A, S, float(np.linalg.slogdet(A @ Q)[1])
 
 
 def _hits(m: Moments, targets: Mapping[Hashable, Any] | None) -> tuple[list[tuple[int, ...]], list[str]]:
@@ -186,15 +186,15 @@ def _shrink_by(S: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.minimum(oas, 1.0) * np.minimum(1.0, r / np.maximum(counts - 1, 1))
 
 
-def _check_definite(S: np.ndarray, counts: np.ndarray) -> None:
+def _check_definite(S: np.ndarray, counts: np.ndarray, definite: np.ndarray) -> None:
     """Every covariance must have an inverse, relative to the pooled one."""
-    if any(lapack.dpotrf(s.T, lower=1, clean=False)[1] for s in S):
-        k = int(np.argmin([np.linalg.eigvalsh(s)[0] for s in S]))
-        raise ContextError(
-            k,
-            f"its covariance of {counts[k]} samples is singular in {S.shape[1]} dimensions; turn shrinkage on, say "
-            "that it is a do-intervention (intervention='do'), or use fewer features",
-        )
+    for k, s in enumerate(S):
+        if not (definite[k] and is_definite(s)):
+            raise ContextError(
+                k,
+                f"its covariance of {counts[k]} samples is singular in {S.shape[1]} dimensions; turn shrinkage on, say "
+                "that it is a do-intervention (intervention='do'), or use fewer features",
+            )
 
 
 def single_target_contexts(design: Design) -> list[int]:

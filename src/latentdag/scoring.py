@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from latentdag.core.linalg import range_basis
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
 
@@ -13,7 +12,7 @@ def log_likelihood(model: LatentModel, m: Moments) -> float:
     ``nan`` where the data have other dimensions than the model, which then gives them no density.
     """
     H = model.unmixing
-    U = range_basis(m.pooled_covariance())
+    U = m.range
     outside = H - (H @ U) @ U.T
     if "do" in {change.kind for value in model.interventions.values() for change in value.changes.values()}:
         return float("nan")

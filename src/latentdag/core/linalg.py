@@ -25,6 +25,12 @@ IntArray = npt.NDArray[np.intp]
 RANK_TOLERANCE = 1e-12
 
 
+#: Smallest eigenvalue of a unit-diagonal matrix, per dimension, that is more than rounding. Below it a Cholesky factor
+#: exists or not by luck of the processor (Higham 2002, theorem 10.7): covariances with fewer samples than dimensions
+#: leave up to 2.4 times the precision of float64 per dimension, under any kernel.
+DEFINITE = 8 * float(np.finfo(float).eps)
+
+
 def symmetrize(S: Array) -> Array:
     """The symmetric part of a matrix or stack of matrices."""
     return np.asarray(0.5 * (S + np.swapaxes(S, -1, -2)))
@@ -42,13 +48,26 @@ def range_basis(S: Array, rtol: float = RANK_TOLERANCE) -> Array:
 
     The rank does not depend on the units of the features, the basis is orthonormal in those units.
     """
+    V, s = _range_of_correlations(S, rtol)
+    # full rank: the identity keeps the features' own coordinates, exactly
+    return np.eye(len(S)) if V is None else np.asarray(np.linalg.qr(s[:, None] * V)[0])
+
+
+def range_axes(S: Array, rtol: float = RANK_TOLERANCE) -> Array:
+    """Coordinates (r, p) of the range of a covariance, orthonormal in units of the features' deviations."""
+    V, s = _range_of_correlations(S, rtol)
+    return np.diag(1 / s) if V is None else V.T / s
+
+
+def _range_of_correlations(S: Array, rtol: float) -> tuple[Array | None, Array]:
+    """Eigenvectors (p, r) of the range of the correlations, or None if that is all, and the deviations (p,)."""
     C, s = unit_diagonal(S)
     if not all_above(C, max(rtol, 1e-9) * len(C)):
         w = np.linalg.eigvalsh(C)
         if w[0] <= rtol * max(w[-1], 0.0):
             w, V = linalg.eigh(C)
-            return np.asarray(np.linalg.qr(s[:, None] * V[:, w > rtol * max(w[-1], 0.0)])[0])
-    return np.eye(len(S))  # full rank: the identity keeps the features' own coordinates, exactly
+            return V[:, w > rtol * max(w[-1], 0.0)], s
+    return None, s
 
 
 def all_above(S: Array, floor: float) -> bool:
@@ -56,12 +75,23 @@ def all_above(S: Array, floor: float) -> bool:
     return not lapack.dpotrf(S - floor * np.eye(len(S)), clean=False)[1]
 
 
+def is_definite(S: Array) -> bool:
+    """Whether a symmetric matrix is positive definite by more than rounding, whatever its units and the machine."""
+    return _definite_correlations(unit_diagonal(S)[0])
+
+
+def _definite_correlations(C: Array) -> bool:
+    return all_above(C, DEFINITE * len(C))
+
+
 def full_row_rank(H: Array, tol: float = 1e-13) -> bool:
-    """Whether no row of ``H`` (d, p), scaled to unit norm, lies within ``tol`` of the span of the others."""
-    norms = np.linalg.norm(H, axis=1, keepdims=True)
+    """Whether no row of ``H`` (d, p) lies within ``tol`` of the span of the others, whatever the units of the columns."""
+    size = np.abs(H).max(axis=0)
+    rows = H / np.where(size > 0, size, 1.0)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
     if len(H) > H.shape[1] or not norms.all():
         return False
-    rows = H / norms
+    rows = rows / norms
     return all_above(rows @ rows.T, 1e-9) or bool(np.linalg.matrix_rank(rows, tol=tol) == len(H))
 
 
@@ -74,16 +104,15 @@ def scale_free_rank(S: Array, rtol: float = RANK_TOLERANCE) -> int:
 def upper_factor(S: Array, context: int) -> Array:
     """Upper triangular ``F`` with positive diagonal and ``FᵀF = S`` (the paper's ``cholesky``)."""
     C, s = unit_diagonal(S)
-    try:
+    if _definite_correlations(C):
         return np.asarray(linalg.cholesky(C, lower=False) * s)
-    except linalg.LinAlgError:
-        w = linalg.eigvalsh(C)
-        raise ContextError(
-            context,
-            f"its matrix is not positive definite to working precision (eigenvalues of the scaled matrix from "
-            f"{w[0]:.3g} to {w[-1]:.3g}); the latents are too collinear to separate: drop nearly duplicate "
-            "features or contexts, or collect more samples",
-        ) from None
+    w = linalg.eigvalsh(C)
+    raise ContextError(
+        context,
+        f"its matrix is not positive definite to working precision (eigenvalues of the scaled matrix from "
+        f"{w[0]:.3g} to {w[-1]:.3g}); the latents are too collinear to separate: drop nearly duplicate "
+        "features or contexts, or collect more samples",
+    )
 
 
 def inverse(S: Array, context: int) -> Array:
@@ -111,9 +140,11 @@ def triangular_of_product(F: Array) -> Array:
 
 
 def right_inverse(H: Array) -> Array:
-    """``H†`` (p, d) of a full-row-rank ``H`` (d, p), rows scaled to unit norm first."""
-    norms = np.linalg.norm(H, axis=1)
-    return np.asarray(np.linalg.pinv(H / norms[:, None]) / norms)
+    """``H†`` (p, d) of a full-row-rank ``H`` (d, p), rows scaled to unit norm first; if it is square, columns too."""
+    size = np.abs(H).max(axis=0) if len(H) == H.shape[1] else np.ones(H.shape[1])
+    rows = H / size
+    norms = np.linalg.norm(rows, axis=1)
+    return np.asarray(np.linalg.pinv(rows / norms[:, None]) / norms / size[:, None])
 
 
 def max_entry_scale(H: Array, rtol: float = 1e-9) -> Array:

@@ -33,7 +33,7 @@ from latentdag.core.linalg import (
     upper_factor,
 )
 
-_TINY = float(np.finfo(float).tiny)
+_TINY = 1e-200
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,8 @@ def identify_partial_order(Delta: Array, gamma: float) -> tuple[Array, BoolArray
     order : (K, K) bool, closed, between the rows of Q
     """
     K, r = Delta.shape[:2]
+    # scores are ratios: a power of two for each context keeps squares in range, and every digit
+    Delta = np.ldexp(Delta, -np.frexp(np.abs(Delta).max(axis=(1, 2)))[1][:, None, None])
     Q = np.empty((0, r))
     order = np.zeros((0, 0), dtype=bool)
     span = FoundSpan(r)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentdag import labels as lb
-from latentdag.core.linalg import range_basis, symmetrize, upper_factor
+from latentdag.core.linalg import is_definite, range_axes, symmetrize, upper_factor
 from latentdag.moments import Moments
 
 
@@ -24,6 +24,7 @@ class Whitened:
     S : (K+1, r, r) covariances about each context's own mean
     means : (K+1, r)
     nu : (K+1,) degrees of freedom of each covariance, its count less one for its mean
+    definite : (K+1,) whether each covariance has an inverse
     contexts : labels
     """
 
@@ -31,6 +32,7 @@ class Whitened:
     S: np.ndarray
     means: np.ndarray
     nu: np.ndarray
+    definite: np.ndarray
     contexts: tuple[Hashable, ...]
 
     @property
@@ -38,18 +40,32 @@ class Whitened:
         return self.S.shape[1]
 
     def too_few(self, k: int) -> str:
-        """Why a context has no test, or nothing."""
+        """Why a context has too few samples for a test, or nothing."""
         if self.nu[k] >= self.r:
             return ""
-        count, who = int(self.nu[k]) + 1, "the control" if k == 0 else "the context"
-        return f"{who} has {count} samples in {self.r} dimensions; at least {self.r + 1} are needed"
+        return f"{_who(k)} has {int(self.nu[k]) + 1} samples in {self.r} dimensions; at least {self.r + 1} are needed"
+
+    def no_inverse(self, k: int) -> str:
+        """Why a context's covariance has no inverse, or nothing."""
+        if self.definite[k] or self.too_few(k):
+            return self.too_few(k)
+        return f"{_who(k)} has a singular covariance: a mixture of features that varies elsewhere is constant there"
+
+
+def _who(k: int) -> str:
+    return "the control" if k == 0 else "the context"
 
 
 def whiten(m: Moments) -> Whitened:
     """Reduce to the range of the pooled covariance and make that the identity."""
-    pooled = m.pooled_covariance()
-    U = range_basis(pooled)
+    axes = range_axes(m.pooled_covariance())
+    S = axes @ m.covariances @ axes.T
+    if len(axes) < m.n_contexts and m.fine is not None:
+        axes, S = m.fine.varying(m.counts)
+    pooled = symmetrize(np.tensordot(m.counts / m.counts.sum(), S, axes=1))
     with lb.naming_contexts(m.contexts):
-        F = upper_factor(symmetrize(U.T @ pooled @ U), context=0)
-    W = np.linalg.solve(F.T, U.T)
-    return Whitened(W, symmetrize(W @ m.covariances @ W.T), m.means @ W.T, m.counts - 1.0, m.contexts)
+        F = upper_factor(pooled, context=0)
+    F_inv = np.linalg.inv(F)
+    W, white = F_inv.T @ axes, symmetrize(F_inv.T @ S @ F_inv)
+    definite = np.array([is_definite(s) and is_definite(w) for s, w in zip(S, white, strict=True)])
+    return Whitened(W, white, m.means @ W.T, m.counts - 1.0, definite, m.contexts)

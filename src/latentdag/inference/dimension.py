@@ -95,11 +95,8 @@ def _contexts(m: Moments, means: bool) -> Contexts:
     """Coordinates in which the covariance of all contexts together is the identity."""
     white = whiten(m)
     for k, label in enumerate(m.contexts):
-        if white.too_few(k):
-            raise ValueError(
-                f"context {label!r} has {m.counts[k]} samples in {white.r} dimensions; at least {white.r + 1} are "
-                "needed: drop it, or use fewer features"
-            )
+        if reason := white.no_inverse(k):
+            raise ValueError(f"context {label!r}: {reason}: drop it, or use fewer features")
     n = m.counts.astype(float) if means else white.nu
     S = white.S * (white.nu / n)[:, None, None]
     shifts = white.means - n @ white.means / n.sum() if means else np.zeros_like(white.means)

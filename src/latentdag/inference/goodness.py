@@ -8,12 +8,12 @@ from scipy import stats
 
 from latentdag.core.flags import full_parents
 from latentdag.core.goodness import goodness
-from latentdag.core.linalg import range_basis
 from latentdag.core.omnibus import MOMENTS_UP_TO, Noises, matched_traces, moment_errors, noises
 from latentdag.core.optimize import maximize
 from latentdag.core.ranktest import moment_matched_p_value
 from latentdag.errors import LatentDAGWarning
 from latentdag.fitting import check_design
+from latentdag.inference.coordinates import whiten
 from latentdag.moments import Moments
 from latentdag.preparation import Prepared, prepare
 from latentdag.result import Fit
@@ -75,12 +75,10 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
     if "do" in kinds.values():
         return Omnibus(reason="a latent that is set to a value has no density")
     means = bool(fit.options.get("means", True))
-    if not _enough(m):
-        k = int(np.argmin(m.counts))
-        return Omnibus(
-            reason=f"context {m.contexts[k]!r} has {m.counts[k]} samples, too few for a covariance of its own in as "
-            "many dimensions as the data have"
-        )
+    white = whiten(m)
+    alone = next((k for k in range(len(m.contexts)) if white.no_inverse(k) or m.counts[k] < 3), None)
+    if alone is not None:
+        return Omnibus(reason=f"context {m.contexts[alone]!r}: {white.no_inverse(alone) or 'it has two samples'}")
     more = {"unintervened": fit.options["unintervened"]} if "unintervened" in fit.options else {}
     prepared = prepare(m, fit.targets, kinds, means, shrinkage=False, **more)
     design = prepared.design
@@ -116,10 +114,6 @@ def _error_covariances(m: Moments, prepared: Prepared, model: Noises, data: Samp
             second[k] += errors.T @ errors
     mean = total / m.counts[:, None]
     return second / m.counts[:, None, None] - mean[:, :, None] * mean[:, None, :]
-
-
-def _enough(m: Moments) -> bool:
-    return bool(m.counts.min() > max(range_basis(m.pooled_covariance()).shape[1], 2))
 
 
 def _kind(fit: Fit, kinds: list[str]) -> str:

@@ -180,11 +180,14 @@ def _pairwise(white: Whitened, rank: int) -> tuple[np.ndarray, np.ndarray]:
     K = len(white.nu) - 1
     S, nu = white.S[1:], white.nu[1:]
     p, nats = np.full((K, K), np.nan), np.zeros((K, K))
-    tested = [k for k in range(K) if not white.too_few(k + 1)]
+    # with an inverse first: one covariance of a pair must have it
+    tested = sorted((k for k in range(K) if not white.too_few(k + 1)), key=lambda k: bool(white.no_inverse(k + 1)))
     with Progress("pairs of contexts", len(tested)) as bar:
         for t, k in enumerate(tested):
             p[k, k] = 1.0
             for j in tested[:t]:
+                if white.no_inverse(j + 1):
+                    continue
                 ratio = np.maximum(linalg.eigvalsh(S[k], S[j], check_finite=False), np.finfo(float).tiny)
                 statistic, dof, p_value = rank_p_value(ratio, nu[j], nu[k], rank)
                 p[k, j] = p[j, k] = p_value

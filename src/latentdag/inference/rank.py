@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import linalg
 
-from latentdag.core.linalg import range_basis, symmetrize
+from latentdag.core.linalg import is_definite, symmetrize
 from latentdag.core.ranktest import (
     ProductCovariance,
     eigenvalue_terms,
@@ -92,7 +92,7 @@ def _gaussian(white: Whitened, k: int, rank: int) -> dict[str, Any]:
     if white.r <= rank:
         reason = f"the data have {white.r} dimensions: every change has rank {rank} or less"
         return row | {"statistic": 0.0, "dof": 0.0, "p_value": 1.0, "reason": reason}
-    reason = white.too_few(0) or white.too_few(k)
+    reason = white.no_inverse(0) or white.too_few(k)
     if reason:
         return row | {"reason": reason}
     ratio, _ = _generalised(white, k)
@@ -143,16 +143,12 @@ def _check_same_samples(m: Moments, seen: np.ndarray) -> None:
 
 def _rho(m: Moments, rank: int) -> list[float]:
     """The paper's ``ρ_r(Θ̂_k − Θ̂_0)`` in the coordinates of the features; nan where a covariance has no inverse."""
-    U = range_basis(m.pooled_covariance())
-    if m.counts[0] <= U.shape[1]:
-        return [np.nan] * (len(m.contexts) - 1)
+    U = m.range
     S = symmetrize(U.T @ m.covariances @ U)
-    Theta_0 = np.linalg.inv(S[0])
-    ratios = []
-    for k in range(1, len(S)):
-        try:
-            s = np.linalg.svd(np.linalg.inv(S[k]) - Theta_0, compute_uv=False) ** 2
-        except np.linalg.LinAlgError:
-            s = np.array([np.nan])
-        ratios.append(float(s[:rank].sum() / s.sum()) if m.counts[k] > U.shape[1] and s.sum() > 0 else np.nan)
-    return ratios
+    known = [n > len(s) and is_definite(s) for n, s in zip(m.counts, S, strict=True)]
+    return [_concentration(S[0], S[k], rank) if known[0] and known[k] else np.nan for k in range(1, len(S))]
+
+
+def _concentration(S_0: np.ndarray, S_k: np.ndarray, rank: int) -> float:
+    s = np.linalg.svd(np.linalg.inv(S_k) - np.linalg.inv(S_0), compute_uv=False) ** 2
+    return float(s[:rank].sum() / s.sum()) if s.sum() > 0 else np.nan

@@ -4,7 +4,7 @@ import numpy as np
 
 from latentdag import labels as lb
 from latentdag.core import projection
-from latentdag.core.linalg import RANK_TOLERANCE, inverse, range_basis, symmetrize
+from latentdag.core.linalg import RANK_TOLERANCE, inverse, symmetrize
 from latentdag.identification import model_of_rows, order_graph
 from latentdag.moments import Moments
 from latentdag.result import Fit, named_graph
@@ -23,7 +23,7 @@ def fit_projection(m: Moments, gamma: float = 0.99) -> Fit:
     """
     if not 0 <= gamma <= 1:
         raise ValueError(f"gamma is a fraction of spectral energy between 0 and 1, got {gamma}")
-    U = range_basis(m.pooled_covariance())
+    U = m.range
     _check_counts(m, U.shape[1])
     with lb.naming_contexts(m.contexts):
         Theta = np.array([inverse(symmetrize(U.T @ S @ U), k) for k, S in enumerate(m.covariances)])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import linalg
 
-from latentdag.core.linalg import range_basis, symmetrize
+from latentdag.core.linalg import symmetrize
 from latentdag.moments import Moments
 from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, name_ticks, name_width
 
@@ -75,7 +75,7 @@ def eigenvalues(m: Moments) -> np.ndarray:
     """Generalised eigenvalues (K, r) of each context's covariance against the control's, in the range of the data."""
     if m.control is None or len(m.contexts) < 2:
         raise ValueError("spectra compare contexts with a control: these moments need one of each")
-    U = range_basis(m.pooled_covariance())
+    U = m.range
     S = symmetrize(U.T @ m.covariances @ U)
     if m.counts[0] <= S.shape[1]:
         raise ValueError(
