@@ -190,5 +190,5 @@ class TestSingularContexts:
         assert np.isnan(groups.p_values.loc["c1", "c2"]) == (singular == ["c1", "c2"])
         with pytest.raises(ValueError, match=f"context '{singular[0]}': the (context|control) has a singular covariance"):
             ld.latent_dimension_test(m)
-        assert "singular covariance" in ld.membership_test(m).omnibus.reason
+        assert len(ld.membership_test(m).summary) == 4
         assert set(ld.fit(m).order) == set(m.contexts[1:])
