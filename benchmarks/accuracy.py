@@ -36,7 +36,7 @@ METHODS = ("likelihood", "closed-form", "projection")
 
 def bound(truth, m):
     """Cramér–Rao bound on E‖Ĥ − H‖², rows scaled by the entry that is largest in the true row, on the true graph."""
-    prepared = prepare(truth.moments(m.counts), means=False, shrinkage=False)
+    prepared = prepare(truth.moments(m.counts), ld.Options(means=False, shrinkage=False))
     model = truth.rescaled("paper").reordered(prepared.latents)
     H = model.unmixing @ np.linalg.pinv(prepared.W)
     parents = [np.flatnonzero(row) for row in model.weights]

@@ -42,7 +42,7 @@ DESIGNS = {name: (model, options) for name, model, options in designs()}
 
 def random_point(name, seed):
     truth, options = DESIGNS[name]
-    prepared = prepare(ld.simulate.sample_moments(truth, 500, rng=seed), **options)
+    prepared = prepare(ld.simulate.sample_moments(truth, 500, rng=seed), ld.Options(**options))
     rng = np.random.default_rng(seed)
     d, r = prepared.design.d, prepared.design.S.shape[1]
     parents = [np.flatnonzero(np.arange(d) > i)[rng.random(d - 1 - i) < 0.6] for i in range(d)]

@@ -24,7 +24,7 @@ def as_fit(model, counts, means=True):
     """A fit whose estimate is the model itself."""
     graph = named_graph(model, model.graph.edges)
     order = tuple(nx.topological_sort(graph))
-    return Fit(model, "likelihood", order, graph, 0.0, tuple(counts), True, {"means": means})
+    return Fit(model, order, graph, 0.0, tuple(counts), True, ld.Options(means=means))
 
 
 def shifted(model, seed):

@@ -20,7 +20,7 @@ from strategies import seeds
 
 
 def prepared_truth(truth, m):
-    prepared = prepare(m, means=False)
+    prepared = prepare(m, ld.Options(means=False))
     return prepared, edge_rules(prepared, 3.0), *given_start(prepared, truth)
 
 

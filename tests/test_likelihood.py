@@ -136,7 +136,7 @@ def test_information_operator_is_its_matrix(name):
 def test_information_is_the_curvature_at_exact_moments(seed):
     """Expected equals observed information where the moments are exact; weights and variances profiled out of both."""
     truth = ld.simulate.random_model(n_latents=3, n_features=3, density=0.8, rng=seed)
-    prepared = prepare(truth.moments(1000), means=False, shrinkage=False)
+    prepared = prepare(truth.moments(1000), ld.Options(means=False, shrinkage=False))
     rows = [truth.latents.index(name) for name in prepared.latents]
     H = truth.unmixing[rows] @ np.linalg.pinv(prepared.W)
     A = truth.weights[np.ix_(rows, rows)]

@@ -212,4 +212,4 @@ def test_a_fit_that_is_not_there(screen, done):
 
 
 def test_the_stored_description_is_json(done):
-    assert json.loads(done.uns["latentdag"]["fit"]["meta"])["method"] == "likelihood"
+    assert json.loads(done.uns["latentdag"]["fit"]["meta"])["options"]["method"] == "likelihood"

@@ -33,7 +33,7 @@ def test_the_sparse_information_is_that_of_the_optimiser(name):
 
 def fitted_truth(truth, n, seed, **options):
     """Design, rules and the maximum for the true graph."""
-    prepared = prepare(ld.simulate.sample_moments(truth, n, rng=seed), **options)
+    prepared = prepare(ld.simulate.sample_moments(truth, n, rng=seed), ld.Options(**options))
     rules = edge_rules(prepared, 0.5 * np.log(prepared.design.N))
     names = {truth.targets[c]: prepared.latents[rows[0]] for c, rows in contexts_of_one(truth, prepared)}
     H, order = given_start(prepared, truth.renamed(names))

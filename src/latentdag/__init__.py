@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 # Names are imported on first use, so that `latentdag --help` and `import latentdag` are instant.
 _HOME = {
     "Moments": "moments",
+    "Options": "options",
     "LatentModel": "model",
     "Intervention": "interventions",
     "partial_order_rq": "identification",
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from latentdag.matching import match_to_order
     from latentdag.model import LatentModel
     from latentdag.moments import Moments
+    from latentdag.options import Options
     from latentdag.reduction import latent_dimension, observational_contexts, reduce_contexts, same_target_groups
     from latentdag.result import Fit
 

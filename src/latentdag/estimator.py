@@ -5,8 +5,7 @@ what pipelines, grids and notebooks expect. Dask arrays and AnnData go round sci
 the first and refuse the second.
 """
 
-import inspect
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,12 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import _check_feature_names_in, check_array, check_is_fitted, column_or_1d, validate_data
 
 from latentdag import labels as lb
-from latentdag.fitting import METHODS, fit
+from latentdag.core.exact import TOLERANCE
+from latentdag.fitting import fit
 from latentdag.inference.score import score
 from latentdag.moments import Moments
+from latentdag.options import Options
 from latentdag.result import Fit
-
-#: Options that change what is estimated: a method that cannot honour them must not ignore them.
-_MEANT = {"targets": None, "intervention": "perfect", "unintervened": "downstream", "forbidden": None, "required": None}
-
 
 class LatentDAG(TransformerMixin, BaseEstimator):
     """Latent causal variables from samples of several contexts.
@@ -31,14 +28,18 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     method : "likelihood", "closed-form", "projection" or "exact"
         As for :func:`latentdag.fit`. Options that a method has no use for (``penalty`` and ``n_jobs`` outside
         "likelihood", ``gamma`` outside "projection", …) are not used, so that a grid can run over methods; but
-        ``targets``, ``intervention``, ``unintervened``, ``forbidden`` and ``required`` change what is asked, and a
-        method that cannot honour them says so.
+        ``targets``, ``intervention``, ``unintervened``, ``graph``, ``order``, ``forbidden`` and ``required`` change
+        what is asked, and a method that cannot honour them says so.
     control : label
         The unperturbed context, as it occurs in ``y``. It is never guessed.
     targets : mapping of context to latent name, or names, optional
     intervention : "perfect", "soft" or "do", or a mapping of context to kind
     means : bool
         Use differences between the contexts' means.
+    graph : DiGraph over latent names, or its (source, target) pairs, optional
+        Fit this graph, search nothing.
+    order : latent names, sources first, optional
+        Search edges only.
     forbidden, required : (source, target) pairs of latent names, optional
     penalty : "bic", "aic" or float
         Log-likelihood that an edge must be worth.
@@ -48,6 +49,8 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         What latents that no context targets may be.
     gamma : float
         Of the projection method.
+    tol : float
+        Of the exact method.
     n_jobs : int, optional
         Processes for one fit; the answer does not depend on it.
 
@@ -91,12 +94,15 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         targets: Mapping[Hashable, Any] | None = None,
         intervention: str | Mapping[Hashable, str] = "perfect",
         means: bool = True,
+        graph: Any = None,
+        order: Sequence[str] | None = None,
         forbidden: Iterable[tuple[str, str]] | None = None,
         required: Iterable[tuple[str, str]] | None = None,
         penalty: str | float = "bic",
         shrinkage: bool = True,
         unintervened: str = "downstream",
         gamma: float = 0.99,
+        tol: float = TOLERANCE,
         n_jobs: int | None = None,
     ):
         self.method = method
@@ -104,12 +110,15 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         self.targets = targets
         self.intervention = intervention
         self.means = means
+        self.graph = graph
+        self.order = order
         self.forbidden = forbidden
         self.required = required
         self.penalty = penalty
         self.shrinkage = shrinkage
         self.unintervened = unintervened
         self.gamma = gamma
+        self.tol = tol
         self.n_jobs = n_jobs
 
     def __sklearn_tags__(self) -> Any:
@@ -145,23 +154,14 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         return self._keep(m)
 
     def _keep(self, m: Moments) -> "LatentDAG":
-        self.fit_: Fit = fit(m, self.method, **self._options())
+        told = {name: value for name, value in self.get_params(deep=False).items() if name in Options.__dataclass_fields__}
+        self.fit_: Fit = fit(m, **Options.among(told.pop("method"), told), n_jobs=self.n_jobs)
         self.model_ = self.fit_.model
         self.latents_ = list(self.fit_.latents)
         self.order_ = list(self.fit_.order)
         self.graph_ = self.fit_.graph
         self.contexts_ = list(m.contexts)
         return self
-
-    def _options(self) -> dict[str, Any]:
-        """The options that the method takes; those it would have to ignore must be as they are by default."""
-        if self.method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {self.method!r}")
-        taken = inspect.signature(METHODS[self.method]).parameters  # type: ignore[arg-type]
-        for name, default in _MEANT.items():
-            if name not in taken and getattr(self, name) != default:
-                raise ValueError(f"method {self.method!r} has no option {name}={getattr(self, name)!r}: leave it out")
-        return {name: value for name, value in self.get_params(deep=False).items() if name in taken}
 
     # ---- using ------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ import numpy as np
 
 from latentdag import labels as lb
 from latentdag.methods import fit_closed_form, fit_exact, fit_likelihood, fit_projection
+from latentdag.model import LatentModel
 from latentdag.moments import Moments
+from latentdag.options import Options
 from latentdag.result import Fit
 
 __all__ = ["METHODS", "Fit", "check_design", "fit"]
@@ -16,27 +18,39 @@ __all__ = ["METHODS", "Fit", "check_design", "fit"]
 UNITS, UNITS_IN_A_PLANE = 1e12, 1e5
 
 METHODS = {
-    "likelihood": fit_likelihood,
     "closed-form": fit_closed_form,
     "projection": fit_projection,
     "exact": fit_exact,
 }
 
 
-def fit(m: Moments, method: str = "likelihood", **options: Any) -> Fit:
+def fit(
+    m: Moments,
+    method: str = "likelihood",
+    *,
+    start: LatentModel | None = None,
+    n_jobs: int | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Fit:
     """Recover the latent causal model from moments.
 
     Parameters
     ----------
     m : Moments
     method : str
-        ``"likelihood"``: maximum likelihood with a search for order and graph, see
-        :func:`latentdag.methods.fit_likelihood` for its options.
-        ``"closed-form"``: each context's latent from its own pair of covariances; no search, same options.
-        ``"projection"``: the paper's finite-sample Algorithms 4–6, option ``gamma`` (0.99).
-        ``"exact"``: Algorithms 1–3 on moments that are exact, option ``tol``.
+        ``"likelihood"``: maximum likelihood with a search for order and graph.
+        ``"closed-form"``: each context's latent from its own pair of covariances; no search.
+        ``"projection"``: the paper's finite-sample Algorithms 4–6.
+        ``"exact"``: Algorithms 1–3 on moments that are exact.
+    start : LatentModel, optional
+        One more start for the search of ``"likelihood"``.
+    n_jobs : int, optional
+        Processes for that search, as in joblib; the answer does not depend on it.
+    progress : bool, optional
+        A bar on stderr once the search takes more than a few seconds; by default only where that is a terminal.
     **options
-        Options of the method.
+        Of the method: see :class:`latentdag.Options`. The fit keeps them, defaults included, as ``fit.options``.
 
     Returns
     -------
@@ -51,13 +65,16 @@ def fit(m: Moments, method: str = "likelihood", **options: Any) -> Fit:
     >>> set(found.graph.edges) == set(truth.graph.edges)
     True
     """
-    check_method(method)
+    chosen = Options.named(method, options)
     check_design(m)
     if m.range.shape[1] < m.n_features:
         _check_units(m, UNITS_IN_A_PLANE)
-    run = METHODS[method]
     try:
-        return run(m, **options)  # type: ignore[operator]
+        if method == "likelihood":
+            return fit_likelihood(m, chosen, start=start, n_jobs=n_jobs, progress=progress)
+        if start is not None:
+            raise TypeError(f"method {method!r} searches nothing, so it takes no start")
+        return METHODS[method](m, chosen)
     except np.linalg.LinAlgError as error:
         # the last resort: every known way to get here has an error of its own
         raise ValueError(
@@ -65,15 +82,6 @@ def fit(m: Moments, method: str = "likelihood", **options: Any) -> Fit:
             f"{lb.count_table(m.contexts, m.counts)}, the features {m.n_features}: drop nearly duplicate features, or "
             "contexts with very few samples"
         ) from None
-    except TypeError as error:
-        if "keyword argument" in str(error) and f"{run.__name__}()" in str(error):
-            raise TypeError(f"method {method!r} has no such option: {error}") from None
-        raise
-
-
-def check_method(method: str) -> None:
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}")
 
 
 def check_design(m: Moments) -> None:

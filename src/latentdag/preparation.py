@@ -12,9 +12,9 @@ from latentdag.core.errors import ContextError
 from latentdag.core.graphs import Rules
 from latentdag.core.likelihood import Design, make_design
 from latentdag.core.linalg import DEFINITE, is_definite, range_basis, symmetrize, upper_factor
-from latentdag.interventions import KINDS
 from latentdag.moments import Moments
 from latentdag.naming import latent_names
+from latentdag.options import DEFAULT, Options
 
 #: What a do-intervention leaves of the pooled variance, so that its covariance has an inverse.
 DO_FLOOR = 1e-8
@@ -53,22 +53,14 @@ class Prepared:
     design: Design
 
 
-def prepare(
-    m: Moments,
-    targets: Mapping[Hashable, Any] | None = None,
-    intervention: str | Mapping[Hashable, str] = "perfect",
-    means: bool = True,
-    shrinkage: bool = True,
-    unintervened: str = "downstream",
-) -> Prepared:
+def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
     """Whiten moments and lay out the design."""
-    if unintervened not in ("downstream", "upstream"):
-        raise ValueError(f"unintervened must be 'downstream' or 'upstream', got {unintervened!r}")
+    means = options.means
     for label, count in zip(m.contexts, m.counts, strict=True):
         if count < 3:
             raise ValueError(f"context {label!r} has {count} samples; at least 3 are needed: drop it")
-    hits, latents = _hits(m, targets)
-    kinds = _kinds(m, intervention)
+    hits, latents = _hits(m, options.targets)
+    kinds = _kinds(m, options.intervention)
     n = m.counts.astype(float) if means else np.maximum(m.counts - 1.0, 1.0)
     coordinates, S, log_volume = _coordinates(m, len(latents))
     S = S * ((m.counts - 1.0) / m.counts if means else np.ones(len(n)))[:, None, None]
@@ -79,14 +71,14 @@ def prepare(
             "say so: targets={context: latent name, …} (see latentdag.same_target_groups)"
             + ("" if m.fine else "; of nearly collinear features, Moments.from_samples keeps more than covariances do")
         )
-    if unintervened == "upstream":
+    if options.unintervened == "upstream":
         latents, d = [*latents, *_other_names(latents, r - d)], r
     # first to coordinates in which all contexts together have unit variance, where shrinking and checking are easy
     with lb.naming_contexts(m.contexts):
         P = upper_factor(symmetrize(np.tensordot(n / n.sum(), S, axes=1)), context=0)
     definite = np.array([is_definite(s) for s in S])
     _divide(S, P)
-    weight = _shrink_by(S, m.counts) if shrinkage else np.zeros(len(n))
+    weight = _shrink_by(S, m.counts) if options.shrinkage else np.zeros(len(n))
     weight = np.where([kinds.get(c) == "do" for c in m.contexts], np.maximum(weight, DO_FLOOR), weight)
     S *= (1 - weight)[:, None, None]
     np.einsum("kii->ki", S)[:] += weight[:, None]
@@ -138,10 +130,8 @@ def _hits(m: Moments, targets: Mapping[Hashable, Any] | None) -> tuple[list[tupl
             "targets must name every context but the control, and no other: "
             + (f"missing {missing[:5]}" if missing else f"unknown {unknown[:5]}")
         )
-    named = {c: (t,) if isinstance(t, str) else tuple(t) for c, t in targets.items()}
+    named = {c: (t,) if isinstance(t, str) else t for c, t in targets.items()}
     latents = sorted({name for names in named.values() for name in names})
-    if any(not names or len(set(names)) < len(names) for names in named.values()):
-        raise ValueError("every context must target one or more distinct latents")
     return [(), *(tuple(latents.index(name) for name in named[c]) for c in contexts)], latents
 
 
@@ -154,15 +144,12 @@ def _other_names(taken: Sequence[str], number: int) -> list[str]:
 
 
 def _kinds(m: Moments, intervention: str | Mapping[Hashable, str]) -> dict[Hashable, str]:
-    kinds = {
-        c: intervention if isinstance(intervention, str) else intervention.get(c, "perfect") for c in m.contexts[1:]
-    }
-    for context, kind in kinds.items():
-        if kind not in KINDS:
-            raise ValueError(
-                f"context {context!r}: the kind of intervention is one of {', '.join(KINDS)}, got {kind!r}"
-            )
-    return kinds
+    if isinstance(intervention, str):
+        return dict.fromkeys(m.contexts[1:], intervention)
+    unknown = [c for c in intervention if c not in m.contexts[1:]]
+    if unknown:
+        raise ValueError(f"intervention names {unknown[0]!r}, which is no context but the control: {m.contexts[1:]}")
+    return {c: intervention.get(c, "perfect") for c in m.contexts[1:]}
 
 
 def _divide(S: np.ndarray, F: np.ndarray) -> None:

@@ -14,6 +14,7 @@ from latentdag.inference.edges import edge_table, supported_order
 from latentdag.inference.errors import Uncertainty
 from latentdag.inference.prediction import Prediction, predict
 from latentdag.model import LatentModel, Scaling
+from latentdag.options import TAKES, Options
 from latentdag.posets import closure_graph
 from latentdag.samples import Samples
 from latentdag.storage import load_arrays, save_arrays
@@ -30,9 +31,8 @@ class Fit:
     ----------
     model : LatentModel
         Rows in the paper's order (sources last) and scaling.
-    method : str
-    options : mapping
-        The options of the method, defaults included.
+    options : Options
+        What the fit was told, defaults included: a read-only mapping.
     order : tuple of latent names
         Sources first.
     graph : DiGraph
@@ -48,14 +48,17 @@ class Fit:
     """
 
     model: LatentModel
-    method: str
     order: tuple[str, ...]
     graph: nx.DiGraph
     loglik: float
     counts: tuple[int, ...]
     converged: bool = True
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Options = field(default_factory=Options)
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        return self.options.method
 
     @property
     def latents(self) -> tuple[str, ...]:
@@ -201,7 +204,7 @@ class Fit:
                     "strongest features": ", ".join(f"{model.feature_names[j]} ({loading[j]:+.2g})" for j in top),
                 }
             )
-        options = ", ".join(f"{key}={value}" for key, value in self.options.items())
+        options = ", ".join(f"{key}={value}" for key, value in self.options.told.items())
         head = (
             f"latentdag fit, method {self.method}{f' ({options})' if options else ''}\n"
             f"{model.n_latents} latents, {model.n_features} features, {len(model.contexts)} contexts, "
@@ -220,8 +223,7 @@ class Fit:
             arrays,
             {
                 "model": meta,
-                "method": self.method,
-                "options": dict(self.options),
+                "options": self.options.to_json(),
                 "order": list(self.order),
                 "graph": [[u, v, w] for u, v, w in self.graph.edges(data="weight")],
                 "loglik": self.loglik,
@@ -241,13 +243,12 @@ class Fit:
             graph.add_weighted_edges_from(meta["graph"])
             return cls(
                 LatentModel.from_parts(arrays, meta["model"]),
-                meta["method"],
                 tuple(meta["order"]),
                 graph,
                 float(meta["loglik"]),
                 tuple(int(n) for n in meta["counts"]),
                 bool(meta["converged"]),
-                meta["options"],
+                _options(meta),
                 meta["details"],
             )
         except (KeyError, TypeError) as error:
@@ -260,6 +261,16 @@ class Fit:
 
     def __repr__(self) -> str:
         return f"Fit({self.method}: {' → '.join(self.order)}, {self.graph.number_of_edges()} edges)"
+
+
+def _options(meta: Mapping[str, Any]) -> Options:
+    """The options of a file; files of format 1 had the method beside them, and forgot kinds that were mixed."""
+    found = dict(meta["options"])
+    if "method" not in found:
+        kinds = found.pop("intervention", "perfect")
+        found |= {"method": meta["method"]} | ({"intervention": kinds} if kinds != "mixed" else {})
+        found = {name: value for name, value in found.items() if name == "method" or name in TAKES[found["method"]]}
+    return Options.from_json(found)
 
 
 def weight_of(model: LatentModel, target: str, source: str) -> float:

@@ -119,7 +119,7 @@ def latentdag(
         full = np.full((adata.n_vars, model.n_latents), np.nan)
         full[where] = loadings
         adata.varm[key] = full
-    given = {"context_key": context_key, "control": str(control), "layer": layer, "method": method, "key": key_added}
+    given = {"context_key": context_key, "control": str(control), "layer": layer, "key": key_added}
     given |= {"mask_var": mask_var} if isinstance(mask_var, str) else {}
     given |= {} if adjust is None else {"adjust": ", ".join([adjust] if isinstance(adjust, str) else map(str, adjust))}
     adata.uns[key_added] = to_uns(found) | {"params": _params(given | left_out | dict(found.options))}

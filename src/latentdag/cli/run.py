@@ -14,20 +14,14 @@ import pandas as pd
 
 from latentdag.cli.files import read_moments
 from latentdag.cli.results import check_place, write_result
-from latentdag.fitting import check_method, fit
+from latentdag.fitting import fit
 from latentdag.inference.bootstrap import bootstrap as resample
 from latentdag.inference.membership import membership_test
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
+from latentdag.options import Options, check_method
 from latentdag.report.about import moments_hash, versions
 from latentdag.result import Fit
-
-#: Which options each method takes.
-TAKES = {
-    "likelihood": ("intervention", "means", "penalty", "unintervened"),
-    "closed-form": ("intervention", "means", "unintervened"),
-    "projection": ("gamma",),
-}
 
 #: Seconds of work after which an error leaves the progress made so far for the next try.
 WORTH_KEEPING = 30.0
@@ -86,11 +80,8 @@ def run_fit(job: Job) -> Said:
 def _fit_and_write(job: Job, known: LatentModel | None, kept: Path) -> Said:
     began, method, seed = datetime.now(UTC), job.method, job.seed
     m = read_moments(job.data, **job.source, checkpoint=kept / "moments", progress=job.progress)
-    chosen = {name: job.options[name] for name in TAKES.get(method, ())}
-    if "penalty" in chosen:
-        chosen["penalty"] = _penalty(chosen["penalty"])
-    extra = {"n_jobs": job.jobs, "progress": job.progress} if method == "likelihood" else {}
-    found = fit(m, method, **chosen, **extra)
+    chosen = Options.among(method, job.options | {"penalty": _penalty(job.options["penalty"])})
+    found = fit(m, **chosen, n_jobs=job.jobs, progress=job.progress)
     stability = None
     if job.replicates:
         stability = resample(
@@ -99,7 +90,7 @@ def _fit_and_write(job: Job, known: LatentModel | None, kept: Path) -> Said:
             fit=found,
             rng=seed,
             n_jobs=job.jobs,
-            checkpoint=kept / f"bootstrap-{_key([method, chosen, seed])}",
+            checkpoint=kept / f"bootstrap-{_key([chosen.to_json(), seed])}",
             progress=job.progress,
         )
     parameters = {
@@ -107,7 +98,7 @@ def _fit_and_write(job: Job, known: LatentModel | None, kept: Path) -> Said:
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round((datetime.now(UTC) - began).total_seconds(), 1),
         "method": method,
-        "options": chosen,
+        "options": chosen.to_json(),
         "source": job.source,
         "bootstrap": job.replicates,
         "seed": seed,

@@ -4,6 +4,7 @@ import networkx as nx
 import numpy as np
 
 from latentdag.model import LatentModel
+from latentdag.options import Options
 from latentdag.result import Fit, named_graph
 
 
@@ -16,12 +17,11 @@ def as_fit(truth: LatentModel, counts: tuple[int, ...], means: bool = False) -> 
     model = truth.rescaled("paper").reordered(order[::-1])
     return Fit(
         model,
-        "likelihood",
         tuple(order),
         named_graph(model, model.graph.edges),
         float("nan"),
         counts,
-        options={"intervention": "perfect", "means": means},
+        options=Options(means=means),
     )
 
 

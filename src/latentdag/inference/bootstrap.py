@@ -10,12 +10,12 @@ edges come and go a little more often than they would in new experiments.
 """
 
 import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -29,6 +29,7 @@ from latentdag.inference.resampling import Blocks, Gaussian, Source, block_momen
 from latentdag.inference.stability import Bootstrap
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
+from latentdag.options import Options
 from latentdag.progress import Progress
 from latentdag.result import Fit
 
@@ -68,8 +69,7 @@ def bootstrap(
     n_blocks : int
         For "samples"; memory is ``8 (K + 1) n_blocks p (p + 1) / 2`` bytes.
     fit : Fit, optional
-        The fit in question, if it was made before. It remembers its method, targets, kind of intervention, use of means
-        and penalty; pass any other option of that fit again.
+        The fit in question, if it was made before: replicates are fitted with its options.
     rng : int or Generator
         The seed; replicate b draws the same numbers however many replicates there are.
     n_jobs : int
@@ -80,7 +80,7 @@ def bootstrap(
     progress : bool, optional
         A bar on stderr; by default only where that is a terminal.
     **fit_options
-        As for :func:`latentdag.fit`.
+        As for :func:`latentdag.fit`; with ``fit``, instead of those it was made with.
 
     Returns
     -------
@@ -103,14 +103,15 @@ def bootstrap(
         raise ValueError(f"n_jobs must be a whole number other than 0 (−1 for one per core), got {n_jobs!r}")
     _check_kind(kind, source, data)
     seed = _seed(rng, checkpoint)
-    options = {**(_remembered(fit) if fit is not None else {}), **fit_options}
+    told = {**(fit.options if fit is not None else {}), **fit_options}
+    options = Options.named(told.pop("method", "likelihood"), told)
     blocks = _blocks(m, data, n_blocks) if kind == "samples" else None
     identity = {
         "latentdag version": __version__,
         "data": blocks.digest() if blocks is not None else Gaussian.of(m).digest(),
         "kind": kind if kind == "samples" else f"{kind} around the {source}",
-        "options": describe(options),
-        "fit": "of these data" if fit is None else describe(fit.model),
+        "options": repr(options),
+        "fit": "of these data" if fit is None else _fingerprint(fit.model),
         "seed": str(seed),
     }
     store = None if checkpoint is None else Checkpoint(checkpoint, identity)
@@ -161,7 +162,7 @@ def _run(call: Callable[..., Piece], arguments: Iterable[tuple[Any, ...]], n_job
     return iter(workers(delayed(call)(*each) for each in arguments))
 
 
-def _original(m: Moments, options: Mapping[str, Any], store: Checkpoint | None) -> Fit:
+def _original(m: Moments, options: Options, store: Checkpoint | None) -> Fit:
     if store is None:
         return fit_moments(m, **options)
     return store.once("fit.npz", lambda: fit_moments(m, **options), Fit.load)
@@ -221,35 +222,9 @@ def _blocks(m: Moments, data: Any, n_blocks: int) -> Blocks:
     return data
 
 
-def _remembered(fit: Fit) -> dict[str, Any]:
-    """Options that can be read off a fit."""
-    known: dict[str, Any] = {"method": fit.method}
-    if fit.method not in ("likelihood", "closed-form"):
-        return known | dict(fit.options)
-    known |= {"targets": dict(fit.targets), "means": fit.options["means"]}
-    if fit.options["intervention"] == "mixed":
-        raise ValueError(
-            "this fit has interventions of several kinds and does not remember which: leave fit out and pass "
-            "intervention={context: kind, …}"
-        )
-    known["intervention"] = fit.options["intervention"]
-    return known | ({"penalty": fit.details["penalty"]} if fit.method == "likelihood" else {})
-
-
-def describe(value: Any) -> str:
-    """One text for each value of an option, the same in every process; long ones as a hash."""
-    if isinstance(value, LatentModel):
-        arrays, meta = value.to_parts()
-        text = describe(meta) + "".join(name + hashlib.sha256(a.tobytes()).hexdigest() for name, a in arrays.items())
-        return f"LatentModel {hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    if isinstance(value, nx.DiGraph):
-        return f"graph of {sorted(map(repr, value.nodes))} with {sorted(map(repr, value.edges))}"
-    if isinstance(value, np.ndarray):
-        return describe(value.tolist())
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(sorted(f"{key!r}: {describe(part)}" for key, part in value.items())) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(describe(part) for part in value) + "]"
-    if isinstance(value, set | frozenset):
-        return describe(sorted(value, key=repr))
-    return repr(value)
+def _fingerprint(model: LatentModel) -> str:
+    arrays, meta = model.to_parts()
+    found = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for name in sorted(arrays):
+        found.update(name.encode() + arrays[name].tobytes())
+    return found.hexdigest()[:16]

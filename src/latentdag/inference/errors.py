@@ -72,7 +72,7 @@ class Uncertainty:
         self.note = "; ".join(_warnings(fit))
         self.mechanisms = [(context, name) for context, v in fit.model.interventions.items() for name in v.changes]
         self.covariance: ParameterCovariance | None = None
-        point, W = point_of(fit, bool(fit.options.get("means", True))), remainder(fit.model)
+        point, W = point_of(fit, fit.options.means), remainder(fit.model)
         self.quantities = Quantities(point, fit.model.unmixing, W)
         if fit.method != "likelihood":
             self.note = NOT_MAXIMUM.format(method=fit.method)

@@ -15,6 +15,7 @@ from latentdag.errors import LatentDAGWarning
 from latentdag.fitting import check_design
 from latentdag.inference.coordinates import whiten
 from latentdag.moments import Moments
+from latentdag.options import Options
 from latentdag.preparation import Prepared, prepare
 from latentdag.result import Fit
 from latentdag.samples import Samples, context_blocks
@@ -74,13 +75,14 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
     kinds = {c: _kind(fit, [change.kind for change in v.changes.values()]) for c, v in fit.model.interventions.items()}
     if "do" in kinds.values():
         return Omnibus(reason="a latent that is set to a value has no density")
-    means = bool(fit.options.get("means", True))
+    means = fit.options.means
     white = whiten(m)
     alone = next((k for k in range(len(m.contexts)) if white.no_inverse(k) or m.counts[k] < 3), None)
     if alone is not None:
         return Omnibus(reason=f"context {m.contexts[alone]!r}: {white.no_inverse(alone) or 'it has two samples'}")
-    more = {"unintervened": fit.options["unintervened"]} if "unintervened" in fit.options else {}
-    prepared = prepare(m, fit.targets, kinds, means, shrinkage=False, **more)
+    up = fit.options.unintervened
+    chosen = Options(targets=fit.targets, intervention=kinds, means=means, shrinkage=False, unintervened=up)
+    prepared = prepare(m, chosen)
     design = prepared.design
     order = tuple(prepared.latents.index(name) for name in fit.order)
     H = fit.model.reordered(prepared.latents).unmixing @ np.linalg.pinv(prepared.W)
@@ -120,4 +122,4 @@ def _kind(fit: Fit, kinds: list[str]) -> str:
     """Of one context. A soft intervention on what turned out a source is stored as perfect; the options know better."""
     if "do" in kinds:
         return "do"
-    return "soft" if "soft" in kinds or fit.options.get("intervention") == "soft" else "perfect"
+    return "soft" if "soft" in kinds or fit.options.intervention == "soft" else "perfect"

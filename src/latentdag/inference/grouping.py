@@ -31,6 +31,7 @@ from latentdag.core.ranktest import rank_p_value
 from latentdag.fitting import check_design
 from latentdag.inference.coordinates import Whitened, whiten
 from latentdag.moments import Moments
+from latentdag.options import Options
 from latentdag.preparation import prepare
 from latentdag.progress import Progress
 
@@ -171,7 +172,7 @@ def target_groups(
 def _noise_rows(m: Moments, means: bool, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Unit rows (K, r) in coordinates where the control has unit covariance, and the map (r, p) to them."""
     # for whitening alone, which latent is which does not matter
-    prepared = prepare(m, dict.fromkeys(m.contexts[1:], "any"), means=means)
+    prepared = prepare(m, Options(targets=dict.fromkeys(m.contexts[1:], "any"), means=means))
     return noise_rows(prepared.about_control, prepared.design.n, apart), prepared.W
 
 

@@ -1,7 +1,7 @@
 """One replicate of a fit, in the names, order and units of the original."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from latentdag.inference.checkpoint import Piece
 from latentdag.inference.resampling import canonical_factor
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
+from latentdag.options import Options
 from latentdag.posets import order_matrix
 from latentdag.result import Fit
 
@@ -33,7 +34,7 @@ class Reference:
         Factor of the control's covariance: ``H factor`` are the rows in whitened coordinates.
     closure : (d, d) bool
     edges : (d, d) bool
-    options : mapping
+    options : Options
         Of the replicates' fits.
     """
 
@@ -44,10 +45,10 @@ class Reference:
     factor: np.ndarray
     closure: np.ndarray
     edges: np.ndarray
-    options: Mapping[str, Any]
+    options: Options
 
     @classmethod
-    def of(cls, fit: Fit, m: Moments, options: Mapping[str, Any]) -> "Reference":
+    def of(cls, fit: Fit, m: Moments, options: Options) -> "Reference":
         if tuple(fit.model.feature_names) != m.feature_names:
             raise ValueError("the fit and the moments have different features, or the same in another order")
         if set(fit.model.contexts) != set(m.contexts):
@@ -58,9 +59,6 @@ class Reference:
             ", ".join(str(c) for c, value in model.interventions.items() if name in value.targets)
             for name in model.latents
         ]
-        options = dict(options)
-        if options.get("method", "likelihood") == "likelihood":
-            options = {"start": fit.model, "progress": False, **options}
         return cls(
             tuple(model.latents),
             tuple(contexts),
@@ -70,6 +68,11 @@ class Reference:
             *_relations(fit, model.latents),
             options,
         )
+
+    @property
+    def start(self) -> LatentModel | None:
+        """Where the search of a replicate may begin, besides its own starts."""
+        return self.model if self.options.method == "likelihood" else None
 
     def cosines(self, model: LatentModel) -> np.ndarray:
         """Cosine of every row of a model with every row of the original, in whitened coordinates, (d, d)."""
@@ -96,7 +99,7 @@ def refit(m: Moments, reference: Reference) -> Piece:
     with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
         warnings.simplefilter("always")
         try:
-            piece = compare(fit_moments(m, **reference.options), reference)
+            piece = compare(fit_moments(m, **reference.options, start=reference.start, progress=False), reference)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             return {}, {"failure": f"{type(error).__name__}: {error}", "warnings": []}
     names = sorted({warning.category.__name__ for warning in caught})

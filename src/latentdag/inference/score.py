@@ -82,7 +82,7 @@ def score(
     """
     model = fit.model if isinstance(fit, Fit) else fit
     if means is None:
-        means = bool(fit.options.get("means", True)) if isinstance(fit, Fit) else True
+        means = fit.options.means if isinstance(fit, Fit) else True
     m = same_features(m, model.feature_names, "held-out moments")
     references = References.of(
         model, None if m_train is None else same_features(m_train, model.feature_names, "m_train")

@@ -16,6 +16,7 @@ from latentdag.errors import FewSamplesWarning, NotConvergedWarning
 from latentdag.interventions import Change, Intervention
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
+from latentdag.options import Options
 from latentdag.preparation import Prepared
 from latentdag.result import Fit, named_graph
 from latentdag.scoring import log_likelihood
@@ -28,8 +29,7 @@ def finish(
     m: Moments,
     prepared: Prepared,
     found: Found,
-    method: str,
-    options: Mapping[str, Any],
+    options: Options,
     penalty: float,
     ambiguous: Mapping[str, Any],
 ) -> Fit:
@@ -38,7 +38,7 @@ def finish(
     order = tuple(prepared.latents[i] for i in best.order)
     rows = list(reversed(best.order))
     model = model_of_candidate(m, prepared, best)
-    if "unintervened" in options and "soft" not in prepared.kinds.values():
+    if options.unintervened == "upstream" and "soft" not in prepared.kinds.values():
         model = reduced_model(model)  # latents that nobody intervened on, in canonical rotation
     model = model.reordered([prepared.latents[i] for i in rows]).rescaled("paper")
     edges = [(prepared.latents[j], prepared.latents[i]) for i, parents in enumerate(best.parents) for j in parents]
@@ -48,7 +48,7 @@ def finish(
     loglik = best.optimum.value + float(constant) + design.N * prepared.log_volume
     if r == design.d and prepared.shrinkage.max() < ALL_BORROWED:
         loglik -= _shrinkage_gain(prepared, best)
-    elif r == design.d and options.get("means"):
+    elif r == design.d and options.means:
         unshrunk = log_likelihood(model, m)
         loglik = unshrunk if np.isfinite(unshrunk) else loglik
     if "do" in prepared.kinds.values():
@@ -66,10 +66,8 @@ def finish(
         else {"order": [prepared.latents[i] for i in found.runner_up[0]], "gap": float(found.runner_up[1])},
         "ambiguous": dict(ambiguous),
     }
-    return Fit(
-        model, method, order, graph, float(loglik), tuple(m.counts.tolist()),
-        bool(best.optimum.converged), dict(options), details,
-    )  # fmt: skip
+    counts = tuple(m.counts.tolist())
+    return Fit(model, order, graph, float(loglik), counts, bool(best.optimum.converged), options, details)
 
 
 def _shrinkage_gain(prepared: Prepared, best: Candidate) -> float:

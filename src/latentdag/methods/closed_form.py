@@ -1,6 +1,6 @@
 """The closed form: every latent from the covariances of its own context and the control."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,35 +16,24 @@ from latentdag.methods.assembly import finish
 from latentdag.methods.candidates import AMBIGUOUS
 from latentdag.methods.starts import closed_form_start, context_pairs
 from latentdag.moments import Moments
+from latentdag.options import Options
 from latentdag.preparation import Prepared, edge_rules, prepare, single_target_contexts
 from latentdag.result import Fit
 
 
-def fit_closed_form(
-    m: Moments,
-    *,
-    targets: Mapping[Hashable, Any] | None = None,
-    intervention: str | Mapping[Hashable, str] = "perfect",
-    means: bool = True,
-    shrinkage: bool = True,
-    unintervened: str = "downstream",
-) -> Fit:
+def fit_closed_form(m: Moments, options: Options) -> Fit:
     """Closed form of MATH.md 3.1–3.2: no order needed, no iteration, no error carried from one latent to the next.
 
-    Options are those of :func:`latentdag.methods.fit_likelihood`. ``details["ambiguous"]`` names the latents for which
-    the data leave more than one candidate: the context, the other candidates' unmixing rows, how many nats worse they
-    are, and why they are left.
+    ``details["ambiguous"]`` names the latents for which the data leave more than one candidate: the context, the other
+    candidates' unmixing rows, how many nats worse they are, and why they are left.
     """
-    prepared = prepare(m, targets, intervention, means, shrinkage, unintervened)
+    prepared = prepare(m, options)
     rules = edge_rules(prepared, 0.5 * float(np.log(prepared.design.N)))
     pairs = context_pairs(prepared)
     H, order = closed_form_start(prepared, pairs, rules)
     parents = prune(prepared.design, H, order, rules)
     found = _evaluated(prepared, H, parents, order)
-    options = {"intervention": intervention if isinstance(intervention, str) else "mixed", "means": means}
-    if unintervened != "downstream":
-        options["unintervened"] = unintervened
-    return finish(m, prepared, found, "closed-form", options, rules.penalty, _ambiguous(m, prepared, pairs))
+    return finish(m, prepared, found, options, rules.penalty, _ambiguous(m, prepared, pairs))
 
 
 def _ambiguous(m: Moments, prepared: Prepared, pairs: Mapping[int, Pair]) -> dict[str, list[dict[str, Any]]]:

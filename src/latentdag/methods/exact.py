@@ -1,15 +1,15 @@
 """Algorithms 1–3 on moments that are taken to be exact."""
 
-from latentdag.core.exact import TOLERANCE
 from latentdag.identification import identify
 from latentdag.moments import Moments
+from latentdag.options import Options
 from latentdag.result import Fit, named_graph
 from latentdag.scoring import log_likelihood
 
 
-def fit_exact(m: Moments, tol: float = TOLERANCE) -> Fit:
+def fit_exact(m: Moments, options: Options) -> Fit:
     """Exact identification as a :class:`Fit`; see :func:`latentdag.identify`."""
-    model = identify(m, tol=tol)
+    model = identify(m, tol=options.tol)
     order = tuple(reversed(model.latents))
     graph = named_graph(model, model.graph.edges)
-    return Fit(model, "exact", order, graph, log_likelihood(model, m), tuple(m.counts.tolist()))
+    return Fit(model, order, graph, log_likelihood(model, m), tuple(m.counts.tolist()), options=options)

@@ -1,6 +1,6 @@
 """Maximum likelihood with a search for order and graph: the default method."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from latentdag.methods.candidates import with_rivals
 from latentdag.methods.starts import Start, context_pairs, given_start, make_starts
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
+from latentdag.options import DEFAULT, Options
 from latentdag.preparation import Prepared, edge_rules, prepare
 from latentdag.progress import Progress
 from latentdag.result import Fit
@@ -26,17 +27,8 @@ from latentdag.result import Fit
 
 def fit_likelihood(
     m: Moments,
+    options: Options = DEFAULT,
     *,
-    targets: Mapping[Hashable, Any] | None = None,
-    intervention: str | Mapping[Hashable, str] = "perfect",
-    means: bool = True,
-    graph: nx.DiGraph | None = None,
-    order: Sequence[str] | None = None,
-    forbidden: Iterable[tuple[str, str]] | None = None,
-    required: Iterable[tuple[str, str]] | None = None,
-    penalty: str | float = "bic",
-    shrinkage: bool = True,
-    unintervened: str = "downstream",
     start: LatentModel | None = None,
     n_jobs: int | None = None,
     progress: bool | None = None,
@@ -46,29 +38,8 @@ def fit_likelihood(
     Parameters
     ----------
     m : Moments
-    targets : mapping of context to latent name, or names, optional
-        Which contexts hit the same latent, or several. By default every context hits a latent of its own.
-    intervention : "perfect", "soft" or "do", or a mapping of context to kind
-        With soft interventions the ancestor relation and the noises ``B_0 H X`` are identified; the rows of H and the
-        edges within the ancestor relation are one choice among equivalent ones.
-    means : bool
-        Use differences between the contexts' means: an intervention may shift the mean of its target's noise, and all
-        other noises keep theirs. False gives every context a free mean.
-    graph : DiGraph over latent names, optional
-        Fit this graph, search nothing.
-    order : latent names, sources first, optional
-        Search edges only.
-    forbidden, required : (source, target) pairs of latent names, optional
-    penalty : "bic", "aic" or float
-        Log-likelihood that an edge must be worth: ``log(N)/2``, 1, or the number.
-    shrinkage : bool
-        Move covariances of contexts with few samples towards the pooled one.
-    unintervened : "downstream" or "upstream"
-        Where the data have more dimensions than there are targeted latents, what the others may be. "downstream": they
-        depend on the targeted latents or on nothing, never the other way round. "upstream": they may also be causes of
-        targeted latents. The model then has one latent per dimension, those that nobody intervened on are sources named
-        "other 1", "other 2", …, strongest first, and ``details["ambiguous"]`` names targeted latents of which the
-        moments leave two candidates: see :func:`latentdag.equivalent_models`.
+    options : Options
+        What to fit.
     start : LatentModel, optional
         One more start for the search.
     n_jobs : int, optional
@@ -76,27 +47,25 @@ def fit_likelihood(
     progress : bool, optional
         A bar on stderr once the fit takes more than a few seconds; by default only where that is a terminal.
     """
-    prepared = prepare(m, targets, intervention, means, shrinkage, unintervened)
-    rules = edge_rules(prepared, _penalty(penalty, prepared.design.N), forbidden, required)
+    prepared = prepare(m, options)
+    penalty = _nats(options.penalty, prepared.design.N)
+    rules = edge_rules(prepared, penalty, options.forbidden, options.required)
     starts = make_starts(prepared, context_pairs(prepared), rules)
     if start is not None:
         starts.append(given_start(prepared, start))
     starts = [(independent_rows(H), suggested) for H, suggested in starts]
-    if graph is not None:
-        found = _fit_given_graph(prepared, starts, rules, graph)
-    elif order is not None:
-        found = _fit_given_order(prepared, starts, rules, order)
+    if options.graph is not None:
+        found = _fit_given_graph(prepared, starts, rules, nx.DiGraph(options.graph))
+    elif options.order is not None:
+        found = _fit_given_order(prepared, starts, rules, options.order)
     else:
         found = _search(prepared, starts, rules, n_jobs, progress)
     if found is None:
         raise ContextError(0, "no start has a finite likelihood: the covariances are too near singular")
     rivals: Mapping[str, Any] = {}
-    if rules.rest and graph is None and order is None:
+    if rules.rest and options.graph is None and options.order is None:
         found, rivals = with_rivals(prepared, found, rules)
-    options = {"intervention": intervention if isinstance(intervention, str) else "mixed", "means": means}
-    if unintervened != "downstream":
-        options["unintervened"] = unintervened
-    return finish(m, prepared, found, "likelihood", options, rules.penalty, rivals)
+    return finish(m, prepared, found, options, rules.penalty, rivals)
 
 
 def _search(
@@ -164,11 +133,8 @@ def _best(found: Iterable[Candidate | None]) -> Found | None:
     return Found(max(kept, key=lambda c: c.score), tuple(c.score for c in kept), None)
 
 
-def _penalty(penalty: str | float, N: float) -> float:
-    if penalty == "bic":
-        return 0.5 * float(np.log(N))
-    if penalty == "aic":
-        return 1.0
-    if isinstance(penalty, int | float) and penalty >= 0:
-        return float(penalty)
-    raise ValueError(f"penalty must be 'bic', 'aic' or a number of nats, got {penalty!r}")
+def _nats(penalty: str | float, N: float) -> float:
+    """What an edge must be worth."""
+    if isinstance(penalty, str):
+        return 0.5 * float(np.log(N)) if penalty == "bic" else 1.0
+    return penalty

@@ -7,36 +7,26 @@ from latentdag.core import projection
 from latentdag.core.linalg import RANK_TOLERANCE, inverse, symmetrize
 from latentdag.identification import model_of_rows, order_graph
 from latentdag.moments import Moments
+from latentdag.options import Options
 from latentdag.result import Fit, named_graph
 from latentdag.scoring import log_likelihood
 
 
-def fit_projection(m: Moments, gamma: float = 0.99) -> Fit:
-    """Algorithms 4–6 on the sample precision matrices, in the range of the data.
-
-    Parameters
-    ----------
-    m : Moments
-        Every context with a latent of its own.
-    gamma : float
-        Fraction of spectral energy in the first singular value above which a matrix counts as rank one.
-    """
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"gamma is a fraction of spectral energy between 0 and 1, got {gamma}")
+def fit_projection(m: Moments, options: Options) -> Fit:
+    """Algorithms 4–6 on the sample precision matrices, in the range of the data; every context with its own latent."""
     U = m.range
     _check_counts(m, U.shape[1])
     with lb.naming_contexts(m.contexts):
         Theta = np.array([inverse(symmetrize(U.T @ S @ U), k) for k, S in enumerate(m.covariances)])
-        found = projection.iterative_difference_projection(Theta, gamma)
+        found = projection.iterative_difference_projection(Theta, options.gamma)
     model = model_of_rows(found.U @ U.T, found.B_0, found.contexts, m.contexts, m.feature_names, m.means)
     return Fit(
         model,
-        "projection",
         tuple(reversed(model.latents)),
         named_graph(model, order_graph(model.latents, found.order).edges),
         log_likelihood(model, m),
         tuple(m.counts.tolist()),
-        options={"gamma": gamma},
+        options=options,
     )
 
 

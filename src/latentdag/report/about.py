@@ -75,11 +75,11 @@ def methods_text(
     fit: Fit, evidence: Evidence, level: float, robust: bool, bootstrapped: dict[str, Any] | None
 ) -> list[str]:
     """The methods section, one string per paragraph."""
-    values = {"penalty": float(fit.details.get("penalty", np.nan)), "gamma": float(fit.options.get("gamma", np.nan))}
+    values = {"penalty": float(fit.details.get("penalty", np.nan)), "gamma": fit.options.gamma}
     how = HOW.get(fit.method, f"The model was fitted with method {fit.method}.").format(**values)
-    kind = fit.options.get("intervention")
-    if kind in ("perfect", "soft", "do"):
-        how += f" Interventions were taken as {kind}."
+    if "intervention" in fit.options:
+        kind = fit.options.intervention
+        how += f" Interventions were taken as {kind}." if isinstance(kind, str) else " Interventions are of several kinds."
     if "means" in fit.options:
         how += " Shifts of the mean were used." if fit.options["means"] else " Means were left free."
     text = [MODEL, how]

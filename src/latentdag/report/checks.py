@@ -104,7 +104,7 @@ def _visible(fit: Fit, evidence: Evidence) -> Check | None:
     if not tested:
         return _check("visible", "Does every perturbation show?", "open", "Too few samples to test.")
     if still:
-        means = fit.options.get("means", False)
+        means = fit.options.means
         return _check(
             "visible", "Does every perturbation show?", "warn",
             f"The covariance of {listed(lb.text_names(still))} cannot be told from the control's (p > {ALPHA:g}). "

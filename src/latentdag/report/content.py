@@ -108,7 +108,7 @@ def collect(
             "versions": versions(),
             "seed": seed if seed is not None or settings is None else settings["seed"],
             "method": fit.method,
-            "options": dict(fit.options),
+            "options": fit.options.to_json(),
             "bootstrap": settings,
             "moments_sha256": None if moments is None else moments_hash(moments),
             "created": created,

@@ -33,7 +33,7 @@ def to_markdown(report: dict[str, Any]) -> str:
         f"Cite: {cite['authors']} ({cite['year']}). *{cite['title']}*. {cite['venue']}. {cite['preprint']}. "
         f"Software: {cite['software']}.",
         "",
-        f"- options: {escape(', '.join(f'{k}={v}' for k, v in made['options'].items()) or 'defaults')}",
+        f"- options: {escape(', '.join(f'{k}={v}' for k, v in made['options'].items() if v is not None))}",
         f"- seed: {escape(show(made['seed']))}",
         f"- moments, SHA-256: {show(made['moments_sha256'])}",
         f"- versions: {', '.join(f'{name} {number}' for name, number in made['versions'].items())}",
