@@ -18,6 +18,7 @@ import numpy as np
 
 from latentdag.core.linalg import Array
 from latentdag.core.pairs import other_candidate
+from latentdag.errors import clear_numerics
 from latentdag.interventions import Change, Intervention
 from latentdag.model import LatentModel
 
@@ -25,6 +26,7 @@ from latentdag.model import LatentModel
 TOLERANCE = 1e-8
 
 
+@clear_numerics
 def reduced_model(model: LatentModel) -> LatentModel:
     """The identified form of a model in which some latents were never intervened on: they become sources.
 
@@ -44,6 +46,7 @@ def reduced_model(model: LatentModel) -> LatentModel:
     return model if not rest else _with_sources(model, model.structural() @ model.unmixing, rest)
 
 
+@clear_numerics
 def equivalent_models(model: LatentModel, tol: float = TOLERANCE) -> list[LatentModel]:
     """All reduced models with the same mean and covariance in every context, the given one first.
 

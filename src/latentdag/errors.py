@@ -1,8 +1,28 @@
 """Errors and warnings by name, so that users can catch the one they mean."""
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from numpy.linalg import LinAlgError
+
 from latentdag.core.errors import ContextError, NotInModelError
 
-__all__ = ["ContextError", "FewSamplesWarning", "LatentDAGWarning", "NotConvergedWarning", "NotInModelError"]
+__all__ = [
+    "ContextError",
+    "FewSamplesWarning",
+    "LatentDAGWarning",
+    "NotConvergedWarning",
+    "NotInModelError",
+    "NumericalError",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class NumericalError(ValueError):
+    """Double precision is not enough for these numbers."""
 
 
 class LatentDAGWarning(UserWarning):
@@ -15,3 +35,22 @@ class NotConvergedWarning(LatentDAGWarning):
 
 class FewSamplesWarning(LatentDAGWarning):
     """A context's covariance was mostly replaced by the pooled one, so its own data say little."""
+
+
+def clear_numerics(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a public function say in a sentence what numpy says as ``LinAlgError``.
+
+    The last resort: every known way to get there has an error of its own, which names the context.
+    """
+
+    @wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except LinAlgError as error:
+            raise NumericalError(
+                f"{function.__name__.strip('_')}: a matrix is singular to working precision ({error}): drop nearly "
+                "duplicate features, and contexts with very few samples or in which a feature is constant"
+            ) from None
+
+    return guarded

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from latentdag import labels as lb
+from latentdag.errors import clear_numerics
 from latentdag.methods import fit_closed_form, fit_exact, fit_likelihood, fit_projection
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
@@ -24,6 +25,7 @@ METHODS = {
 }
 
 
+@clear_numerics
 def fit(
     m: Moments,
     method: str = "likelihood",
@@ -69,19 +71,13 @@ def fit(
     check_design(m)
     if m.range.shape[1] < m.n_features:
         _check_units(m, UNITS_IN_A_PLANE)
-    try:
+    # steps of a search that overflow are turned down like any that lead nowhere; the model itself must be finite
+    with np.errstate(over="ignore", invalid="ignore"):
         if method == "likelihood":
             return fit_likelihood(m, chosen, start=start, n_jobs=n_jobs, progress=progress)
         if start is not None:
             raise TypeError(f"method {method!r} searches nothing, so it takes no start")
         return METHODS[method](m, chosen)
-    except np.linalg.LinAlgError as error:
-        # the last resort: every known way to get here has an error of its own
-        raise ValueError(
-            f"method {method!r} met a matrix that is singular to working precision ({error}); the contexts are "
-            f"{lb.count_table(m.contexts, m.counts)}, the features {m.n_features}: drop nearly duplicate features, or "
-            "contexts with very few samples"
-        ) from None
 
 
 def check_design(m: Moments) -> None:

@@ -11,6 +11,7 @@ from latentdag import labels as lb
 from latentdag.core import exact, porq
 from latentdag.core.errors import NotInModelError
 from latentdag.core.linalg import pseudo_inverse, symmetrize
+from latentdag.errors import clear_numerics
 from latentdag.interventions import Intervention
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
@@ -21,6 +22,7 @@ from latentdag.posets import order_matrix
 EDGE_TOLERANCE = 1e-6
 
 
+@clear_numerics
 def partial_order_rq(H: Any, order: Any) -> tuple[np.ndarray, np.ndarray]:
     """Partial-order RQ decomposition ``H = R Q`` (Definition 1).
 
@@ -53,6 +55,7 @@ def partial_order_rq(H: Any, order: Any) -> tuple[np.ndarray, np.ndarray]:
     return porq.partial_order_rq(H, order_matrix(order, len(H)))
 
 
+@clear_numerics
 def identify(
     precisions: Any,
     contexts: Sequence[Hashable] | None = None,
@@ -105,6 +108,7 @@ def identify(
     return model
 
 
+@clear_numerics
 def identify_partial_order(
     precisions: Any, contexts: Sequence[Hashable] | None = None, tol: float = exact.TOLERANCE
 ) -> nx.DiGraph:

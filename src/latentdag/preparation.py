@@ -169,8 +169,9 @@ def _shrink_by(S: np.ndarray, counts: np.ndarray) -> np.ndarray:
     r = S.shape[1]
     trace, square = np.einsum("kii->k", S), np.einsum("kij,kij->k", S, S)
     spread = (counts + 1 - 2 / r) * (square - trace**2 / r)
-    oas = ((1 - 2 / r) * square + trace**2) / np.maximum(spread, np.finfo(float).tiny)
-    return np.minimum(oas, 1.0) * np.minimum(1.0, r / np.maximum(counts - 1, 1))
+    own = (1 - 2 / r) * square + trace**2
+    oas = own / np.maximum(np.maximum(spread, own), np.finfo(float).tiny)  # at most one
+    return oas * np.minimum(1.0, r / np.maximum(counts - 1, 1))
 
 
 def _check_definite(S: np.ndarray, counts: np.ndarray, definite: np.ndarray) -> None:

@@ -23,7 +23,8 @@ import numpy as np
 
 from latentdag.core import exact, pairs
 from latentdag.core.errors import ContextError
-from latentdag.core.linalg import pseudo_inverse, scale_free_rank
+from latentdag.core.linalg import is_definite, pseudo_inverse, scale_free_rank
+from latentdag.errors import clear_numerics
 from latentdag.identification import as_precisions, identify
 from latentdag.interventions import Intervention
 from latentdag.model import LatentModel
@@ -101,6 +102,7 @@ class Reduction:
         return tuple(problem.observational for problem in self.problems)
 
 
+@clear_numerics
 def latent_dimension(precisions: Any) -> int:
     """The number of latents, d = rank(Θ_k), from exact precision matrices or exact moments.
 
@@ -117,6 +119,7 @@ def latent_dimension(precisions: Any) -> int:
     return ranks[0]
 
 
+@clear_numerics
 def same_target_groups(
     precisions: Any,
     contexts: Sequence[Hashable] | None = None,
@@ -143,6 +146,7 @@ def same_target_groups(
     return tuple(tuple(labels[k] for k in group) for group in _groups(Delta, rest, tol))
 
 
+@clear_numerics
 def observational_contexts(
     precisions: Any, contexts: Sequence[Hashable] | None = None, tol: float = TOLERANCE
 ) -> tuple[Hashable, ...]:
@@ -157,6 +161,7 @@ def observational_contexts(
     return reduce_contexts(precisions, contexts, tol).observational
 
 
+@clear_numerics
 def reduce_contexts(precisions: Any, contexts: Sequence[Hashable] | None = None, tol: float = TOLERANCE) -> Reduction:
     """From unlabelled contexts to the paper's setting: d, the observational context, one context per target.
 
@@ -241,7 +246,10 @@ def _read_with_control(Theta: np.ndarray, o: int, tol: float) -> tuple[list[int]
     groups = _groups(Delta, [k for k in range(len(Theta)) if k != o and k not in copies], tol)
     if len(groups) > Delta.shape[1]:
         return None
-    Sigma = np.linalg.inv(np.eye(Delta.shape[1]) + Delta)
+    Theta_white = np.eye(Delta.shape[1]) + Delta
+    if not all(is_definite(T) for T in Theta_white):
+        return None
+    Sigma = np.linalg.inv(Theta_white)
     options = [_noise_rows(Delta, Sigma, group, tol) for group in groups]
     if any(_is_consistent(choice) for choice in product(*options)):
         return copies, groups

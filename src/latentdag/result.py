@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
+from latentdag.errors import clear_numerics
 from latentdag.inference.edges import edge_table, supported_order
 from latentdag.inference.errors import Uncertainty
 from latentdag.inference.prediction import Prediction, predict
@@ -100,6 +101,7 @@ class Fit:
     def _gaussian_uncertainty(self) -> Uncertainty:
         return Uncertainty(self)
 
+    @clear_numerics
     def uncertainty(self, data: Samples | None = None) -> Uncertainty:
         """How well the parameters are known: what every table below is made from.
 
@@ -111,6 +113,7 @@ class Fit:
         """
         return self._gaussian_uncertainty if data is None else Uncertainty(self, data)
 
+    @clear_numerics
     def edges(self, level: float | None = None, data: Samples | None = None) -> pd.DataFrame:
         """One row per edge of the graph, with a Wald test of each.
 
@@ -132,6 +135,7 @@ class Fit:
         """
         return edge_table(self, self.uncertainty(data), level)
 
+    @clear_numerics
     def standard_errors(self, scaling: Scaling = "paper", data: Samples | None = None) -> pd.DataFrame:
         """Every number of the model with its standard error.
 
@@ -151,12 +155,14 @@ class Fit:
         """
         return self.uncertainty(data).table(scaling)
 
+    @clear_numerics
     def confidence_intervals(
         self, level: float = 0.95, data: Samples | None = None, scaling: Scaling = "paper"
     ) -> pd.DataFrame:
         """:meth:`standard_errors` with the columns ``lower`` and ``upper``, for each number on its own."""
         return self.uncertainty(data).intervals(level, scaling)
 
+    @clear_numerics
     def partial_order(self, level: float = 0.95, data: Samples | None = None) -> nx.DiGraph:
         """Which latent certainly comes before which.
 

@@ -21,6 +21,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag import __version__
+from latentdag.errors import clear_numerics
 from latentdag.fitting import check_design
 from latentdag.fitting import fit as fit_moments
 from latentdag.inference.checkpoint import Checkpoint, Piece
@@ -34,6 +35,7 @@ from latentdag.progress import Progress
 from latentdag.result import Fit
 
 
+@clear_numerics
 def bootstrap(
     m: Moments,
     n_replicates: int = 200,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentdag.errors import LatentDAGWarning
+from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.fitting import fit
 from latentdag.inference.coordinates import whiten
 from latentdag.inference.goodness import omnibus_test
@@ -26,6 +26,7 @@ from latentdag.moments import Moments
 from latentdag.samples import Samples
 
 
+@clear_numerics
 def observational_context_test(
     m: Moments,
     data: Samples | None = None,

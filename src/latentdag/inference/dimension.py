@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.core.changes import Contexts, change_directions
+from latentdag.errors import clear_numerics
 from latentdag.fitting import check_design
 from latentdag.inference.coordinates import whiten
 from latentdag.moments import Moments
@@ -56,6 +57,7 @@ class DimensionTest:
         return f"<p>{head}</p>{self.summary.to_html()}<p>{self.note}</p>"
 
 
+@clear_numerics
 def latent_dimension_test(m: Moments, alpha: float = 0.05, means: bool = True) -> DimensionTest:
     """Count the latents that the contexts move, with measurement noise allowed.
 

@@ -11,7 +11,7 @@ from latentdag.core.goodness import goodness
 from latentdag.core.omnibus import MOMENTS_UP_TO, Noises, matched_traces, moment_errors, noises
 from latentdag.core.optimize import maximize
 from latentdag.core.ranktest import moment_matched_p_value
-from latentdag.errors import LatentDAGWarning
+from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.fitting import check_design
 from latentdag.inference.coordinates import whiten
 from latentdag.moments import Moments
@@ -50,6 +50,7 @@ class Omnibus:
         return f"omnibus χ² = {self.statistic:.1f} on {self.dof:.4g} degrees of freedom, p = {self.p_value:.3g}"
 
 
+@clear_numerics
 def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
     """Test a fit against the saturated model.
 

@@ -28,6 +28,7 @@ from scipy.spatial.distance import squareform
 from latentdag import labels as lb
 from latentdag.core.alike import noise_rows
 from latentdag.core.ranktest import rank_p_value
+from latentdag.errors import clear_numerics
 from latentdag.fitting import check_design
 from latentdag.inference.coordinates import Whitened, whiten
 from latentdag.moments import Moments
@@ -114,6 +115,7 @@ class TargetGroups:
         return f"<p><b>{len(self.groups)} targets</b></p><ul>{items}</ul>{table}<p>{html.escape(self.note)}</p>"
 
 
+@clear_numerics
 def target_groups(
     m: Moments,
     threshold: float = 0.8,

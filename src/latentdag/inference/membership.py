@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from latentdag.errors import clear_numerics
 from latentdag.fitting import fit as run_fit
 from latentdag.inference.coordinates import whiten
 from latentdag.inference.goodness import Omnibus, omnibus_test
@@ -107,6 +108,7 @@ class MembershipTest:
         return f"<p><b>{html.escape(self.verdict)}</b></p>{table}" + "".join(f"<p>{html.escape(x)}</p>" for x in lines)
 
 
+@clear_numerics
 def membership_test(
     m: Moments,
     data: Samples | None = None,

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.core.response import NewRow, Response, named_row
+from latentdag.errors import clear_numerics
 from latentdag.inference.errors import DO_SHARE, Uncertainty, add_intervals
 from latentdag.interventions import Change, Intervention
 from latentdag.law import Law
@@ -124,6 +125,7 @@ class Prediction:
         return str(self.table.to_html(index=False))
 
 
+@clear_numerics
 def predict(
     fit: "Fit", changes: Any, level: float = 0.95, *, kind: str = "perfect", data: Samples | None = None
 ) -> Prediction:

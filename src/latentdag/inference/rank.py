@@ -20,6 +20,7 @@ from latentdag.core.ranktest import (
     moment_matched_p_value,
     rank_p_value,
 )
+from latentdag.errors import clear_numerics
 from latentdag.fitting import check_design
 from latentdag.inference.coordinates import Whitened, whiten
 from latentdag.moments import Moments
@@ -32,6 +33,7 @@ GAUSSIAN_NOTE = (
 ROBUST_NOTE = "robust p-values are corrected by the fourth moments of the samples; the others assume Gaussian samples."
 
 
+@clear_numerics
 def rank_test(m: Moments, rank: int = 2, data: Samples | None = None) -> pd.DataFrame:
     """Test for every context that its covariance differs from the control's by at most ``rank`` directions.
 
@@ -150,5 +152,6 @@ def _rho(m: Moments, rank: int) -> list[float]:
 
 
 def _concentration(S_0: np.ndarray, S_k: np.ndarray, rank: int) -> float:
-    s = np.linalg.svd(np.linalg.inv(S_k) - np.linalg.inv(S_0), compute_uv=False) ** 2
-    return float(s[:rank].sum() / s.sum()) if s.sum() > 0 else np.nan
+    s = np.linalg.svd(np.linalg.inv(S_k) - np.linalg.inv(S_0), compute_uv=False)
+    s = np.square(s / s[0]) if s[0] > 0 else np.array([np.nan])
+    return float(s[:rank].sum() / s.sum())

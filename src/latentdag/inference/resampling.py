@@ -19,6 +19,7 @@ import numpy as np
 
 from latentdag import labels as lb
 from latentdag.core.linalg import range_basis, symmetrize, triangular_of_product, upper_factor
+from latentdag.errors import clear_numerics
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
 from latentdag.samples import context_blocks
@@ -148,6 +149,7 @@ class Blocks:
         return _digest("blocks", self.of, *self.counts, *self.sums, *self.scatters)
 
 
+@clear_numerics
 def block_moments(data: Any, m: Moments, n_blocks: int = 50) -> Blocks:
     """Deal the rows of each context into blocks, in one pass over the samples.
 

@@ -22,6 +22,7 @@ import pandas as pd
 
 from latentdag.core.errors import ContextError
 from latentdag.core.linalg import range_basis, symmetrize, upper_factor
+from latentdag.errors import clear_numerics
 from latentdag.interventions import Intervention
 from latentdag.law import Law
 from latentdag.model import LatentModel
@@ -34,6 +35,7 @@ OUTSIDE = 1e-5
 COLUMNS = ["n", "model", "saturated", "control", "additive", "gain_over_control", "gain_over_additive"]
 
 
+@clear_numerics
 def score(
     fit: Fit | LatentModel,
     m: Moments,

@@ -16,6 +16,7 @@ import pandas as pd
 from latentdag.core.covariance import Gradient
 from latentdag.core.mechanisms import joint_test, law_of_context, statistics
 from latentdag.core.scores import scores
+from latentdag.errors import clear_numerics
 from latentdag.inference.edges import q_values
 from latentdag.inference.errors import BLOCK, Uncertainty
 from latentdag.moments import Moments
@@ -71,6 +72,7 @@ class TargetTest:
         return str(self.summary.to_html(index=False))
 
 
+@clear_numerics
 def find_targets(
     fit: "Fit",
     m: Moments,
@@ -130,6 +132,7 @@ def find_targets(
     return _result(_tests(uncertainty, asked, means), alpha, by_context=True)
 
 
+@clear_numerics
 def off_targets(
     fit: "Fit", m: Moments, *, means: bool | None = None, alpha: float = 0.05, data: Samples | None = None
 ) -> TargetTest:
