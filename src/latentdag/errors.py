@@ -2,7 +2,14 @@
 
 from latentdag.core.errors import ContextError, NotInModelError
 
-__all__ = ["ContextError", "FewSamplesWarning", "LatentDAGWarning", "NotConvergedWarning", "NotInModelError"]
+__all__ = [
+    "ContextError",
+    "FewSamplesWarning",
+    "LatentDAGWarning",
+    "NotConvergedWarning",
+    "NotInModelError",
+    "RawCountsWarning",
+]
 
 
 class LatentDAGWarning(UserWarning):
@@ -15,3 +22,7 @@ class NotConvergedWarning(LatentDAGWarning):
 
 class FewSamplesWarning(LatentDAGWarning):
     """A context's covariance was mostly replaced by the pooled one, so its own data say little."""
+
+
+class RawCountsWarning(LatentDAGWarning):
+    """The features look like raw counts, whose variance follows their mean: normalise and take logarithms first."""

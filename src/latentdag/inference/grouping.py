@@ -163,7 +163,7 @@ def target_groups(
         labels = hierarchy.fcluster(tree, 1 - threshold, criterion="distance")
     first = list(dict.fromkeys(labels.tolist()))
     groups = tuple(tuple(c for c, g in zip(contexts, labels, strict=True) if g == label) for label in first)
-    index = pd.Index(contexts, name="context", tupleize_cols=False)
+    index = lb.as_index(contexts)
     frames = [pd.DataFrame(values, index=index, columns=index.rename(None)) for values in (cosine, p)]
     return TargetGroups(frames[0], frames[1], tree, groups, M @ W, threshold, alpha)
 
