@@ -1,5 +1,6 @@
 """Data that the commands read, and single files that they write."""
 
+import csv
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,11 @@ def write_csv(path: Path, table: pd.DataFrame) -> Path:
     an apostrophe in front, in cells and in the header. Numbers stay numbers. Parquet and JSON need no such care.
     """
     shown = table.apply(lambda column: column if is_numeric_dtype(column) else column.astype(object).map(_harmless))
-    return write_text(path, shown.to_csv(index=False, header=[_harmless(name) for name in table.columns]))
+    shown.columns = [_harmless(name) for name in table.columns]
+    text = shown.to_csv(index=False)
+    if "\r" in text:  # unquoted, it would end the row
+        text = shown.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC)
+    return write_text(path, text)
 
 
 def _harmless(cell: Any) -> Any:

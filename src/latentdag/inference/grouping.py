@@ -88,6 +88,7 @@ class TargetGroups:
                 together = group_of[a] == group_of[b]
                 rows.append((a, b, cosine, p, together, self._in_words(cosine, p, together)))
         table = pd.DataFrame(rows, columns=["context", "other", "cosine", "p_value", "together", "reading"])
+        table["context"], table["other"] = (lb.as_index([row[i] for row in rows]) for i in (0, 1))
         return table.sort_values("cosine", ascending=False, kind="stable", ignore_index=True)
 
     def _in_words(self, cosine: float, p: float, together: bool) -> str:

@@ -17,7 +17,7 @@ from latentdag.rows import is_sparse
 GRADES, FEW = 2, 5
 
 #: The largest of the counts of a feature, in units of their mean.
-TAIL = 4.0
+TAIL = 3.0
 
 
 def warn_of_counts(rows: Any, name: str) -> None:
