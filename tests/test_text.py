@@ -99,6 +99,11 @@ def test_labels_of_any_kind_name_the_same_contexts_everywhere(kind, tmp_path):
     assert len({record["context"] for record in records}) == 3
     assert all(record["decision"] and record["shrinkage"] is not None for record in records[1:])
 
+    obs = pd.DataFrame({"guide": rows}, index=[f"c{i}" for i in range(len(X))])
+    adata = ad.AnnData(X, obs=obs.infer_objects() if kind in UNSAVED else obs)
+    assert same_labels(ld.Moments.from_anndata(adata, "guide", control=labels[0]).contexts, m.contexts)
+    ld.LatentDAG(control=labels[0]).fit(X, rows).score(X, rows)
+
     half = len(X) // 2
     halves = [ld.Moments.from_samples(X[i], rows[i], control=None) for i in (slice(half), slice(half, None))]
     assert set(sum(halves).contexts) == set(m.contexts)
@@ -111,6 +116,8 @@ def test_labels_of_any_kind_name_the_same_contexts_everywhere(kind, tmp_path):
         m.save(tmp_path / "m.npz")
         assert same_labels(ld.Fit.load(tmp_path / "fit.npz").model.contexts, m.contexts)
         assert same_labels(ld.Moments.load(tmp_path / "m.npz").contexts, m.contexts)
+        ld.tl.latentdag(adata, "guide", control=labels[0])
+        assert same_labels(ld.tl.fit_of(adata).model.contexts, m.contexts)
 
 
 def same_labels(found, labels):

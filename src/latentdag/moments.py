@@ -280,6 +280,7 @@ class Moments:
         arrays, meta = load_arrays(path, "Moments")
         try:
             contexts = tuple(lb.from_json(value) for value in meta["contexts"])
+            lb.check_labels(contexts)
             return cls(
                 contexts,
                 contexts[0] if meta["has_control"] else None,

@@ -96,7 +96,7 @@ def read_result(folder: Path) -> tuple[Fit, Moments, Bootstrap | None, dict[str,
 def tables(found: Fit, bootstrap: Bootstrap | None) -> dict[str, pd.DataFrame]:
     """All tables of a result, by name."""
     changes = found.model.interventions
-    texts = lb.text_names(list(changes))
+    texts = lb.text_names(found.model.contexts)[1:]
     made = {
         "edges": found.edges(level=0.95),
         "unmixing": pd.DataFrame(found.model.unmixing, columns=list(found.model.feature_names)).assign(

@@ -144,11 +144,11 @@ def _penalty(text: str) -> str | float:
 
 
 def _as_json(found: Fit) -> dict[str, Any]:
-    hit = found.model.interventions
+    texts = lb.text_names(found.model.contexts)[1:]
     return {
         "method": found.method,
         "order": list(found.order),
-        "targets": dict(zip(lb.text_names(list(hit)), (list(v.targets) for v in hit.values()), strict=True)),
+        "targets": dict(zip(texts, (list(v.targets) for v in found.model.interventions.values()), strict=True)),
         "edges": records(found.edges()),
         "loglik": _plain(found.loglik),
         "bic": _plain(found.bic),
