@@ -77,8 +77,8 @@ def write_text(path: Path, text: str) -> Path:
 def write_csv(path: Path, table: pd.DataFrame) -> Path:
     """Write a table as csv that a spreadsheet shows and does not run.
 
-    Text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return would be taken for a formula, so it gets
-    an apostrophe in front, in cells and in the header. Numbers stay numbers. Parquet and JSON need no such care.
+    Text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return could be taken for a formula, so it
+    gets an apostrophe in front, in cells and in the header. Numbers stay numbers. Parquet and JSON need no such care.
     """
     shown = table.apply(lambda column: column if is_numeric_dtype(column) else column.astype(object).map(_harmless))
     shown.columns = [_harmless(name) for name in table.columns]

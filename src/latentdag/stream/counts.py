@@ -24,8 +24,8 @@ def warn_of_counts(rows: Any, name: str) -> None:
     """Warn if rows (n, p), dense or sparse, look like raw counts."""
     if looks_like_counts(rows):
         warnings.warn(
-            f"{name} looks like raw counts (whole numbers from 0 to {rows.max():g} with a long tail): divide each row by "
-            "its depth and take log1p first, or the depth will be found as a latent",
+            f"{name} looks like raw counts (whole numbers from 0 to {rows.max():g} with a long tail): divide each row "
+            "by its depth and take log1p first, or the depth will be found as a latent",
             RawCountsWarning,
             stacklevel=4,
         )

@@ -83,8 +83,8 @@ def read_header(path: Path) -> list[str]:
     other = next((mark for mark in _MARKS if len(names) == 1 and mark in names[0]), None)
     if other is not None:
         raise ValueError(
-            f"{path} should be separated by {separator(path)!r}, but its header is {names[0][:60]!r}: is it separated by "
-            f"{other!r}? Write it with commas as .csv, or with tabs as .tsv"
+            f"{path} should be separated by {separator(path)!r}, but its header is {names[0][:60]!r}: is it separated "
+            f"by {other!r}? Write it with commas as .csv, or with tabs as .tsv"
         )
     return names
 
