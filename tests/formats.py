@@ -41,7 +41,7 @@ def cells(seed=0, n=1500, p=7, share=1.0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, p)) * rng.uniform(0.1, 50, p) + 100
     if share < 1:
-        X = np.where(rng.random((n, p)) < share, rng.integers(1, 40, size=(n, p)), 0.0)
+        X = np.where(rng.random((n, p)) < share, rng.integers(1, 40, size=(n, p)) / 4, 0.0)
     labels = np.array(["WT", "A", "B", "NA"])[rng.choice(4, size=n, p=[0.4, 0.3, 0.2, 0.1])]
     depth, batch = rng.normal(1e4, 3e3, size=n), np.array(list("xyz"))[rng.integers(3, size=n)]
     obs = pd.DataFrame({"context": labels, "depth": depth, "batch": batch}, index=[f"c{i}" for i in range(n)])

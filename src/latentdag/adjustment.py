@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentdag import labels as lb
 from latentdag.core.linalg import symmetrize, unit_diagonal
 from latentdag.errors import LatentDAGWarning
 from latentdag.moments import Moments
@@ -149,6 +150,8 @@ def design(columns: Any, n_rows: int) -> tuple[np.ndarray, tuple[str, ...]]:
             names.append(label)
     if not parts:
         raise ValueError("adjust names covariates with one level only: there is nothing to regress out; leave it away")
+    for name in names:
+        lb.check_text(name, "covariate")
     C = np.column_stack(parts)
     C -= C.mean(axis=0)
     deviation = C.std(axis=0)

@@ -15,6 +15,7 @@ __all__ = [
     "NotConvergedWarning",
     "NotInModelError",
     "NumericalError",
+    "RawCountsWarning",
 ]
 
 P = ParamSpec("P")
@@ -35,6 +36,10 @@ class NotConvergedWarning(LatentDAGWarning):
 
 class FewSamplesWarning(LatentDAGWarning):
     """A context's covariance was mostly replaced by the pooled one, so its own data say little."""
+
+
+class RawCountsWarning(LatentDAGWarning):
+    """The features look like raw counts, whose variance follows their mean: normalise and take logarithms first."""
 
 
 def clear_numerics(function: Callable[P, T]) -> Callable[P, T]:

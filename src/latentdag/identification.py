@@ -14,7 +14,7 @@ from latentdag.core.linalg import pseudo_inverse, symmetrize
 from latentdag.errors import clear_numerics
 from latentdag.interventions import Intervention
 from latentdag.model import LatentModel
-from latentdag.moments import Moments
+from latentdag.moments import Moments, named_features
 from latentdag.naming import latent_names
 from latentdag.posets import order_matrix
 
@@ -154,6 +154,7 @@ def as_precisions(
     if Theta.ndim != 3 or Theta.shape[1] != Theta.shape[2]:
         raise ValueError(f"precisions must have shape (K+1, p, p), the control first; got {Theta.shape}")
     labels: list[Hashable] = [lb.plain(c) for c in contexts] if contexts is not None else [*range(len(Theta))]
+    lb.check_labels(labels)
     if len(labels) != len(Theta) or len(set(labels)) < len(labels):
         raise ValueError(f"{len(Theta)} distinct context labels are needed, got {labels}")
     if len(Theta) < 2:
@@ -164,8 +165,7 @@ def as_precisions(
             raise ValueError(f"context {label!r}: entry [{i}, {j}] of the precision matrix is {T[i, j]}")
         if np.abs(T - T.T).max() > 1e-8 * np.abs(T).max():
             raise ValueError(f"context {label!r}: the precision matrix is not symmetric")
-    features = tuple(feature_names) if feature_names is not None else tuple(f"x{j}" for j in range(Theta.shape[1]))
-    return symmetrize(Theta), labels, features
+    return symmetrize(Theta), labels, named_features(feature_names, Theta.shape[1])
 
 
 def _check_one_per_latent(whitened: exact.Whitened) -> None:

@@ -1,5 +1,6 @@
-"""Context labels: any hashable thing a user calls a context, in one canonical order, and to JSON and back."""
+"""Context labels, any hashable thing a user calls a context, and names of features: what is allowed, in which order."""
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,8 +12,19 @@ import pandas as pd
 from latentdag.core.errors import ContextError
 
 
+#: What pandas calls a column without a name, and row names that became a column.
+_UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
+
+#: Characters that files and terminals cannot keep: NUL, and halves of surrogate pairs.
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+
+
 def plain(label: Any) -> Hashable:
     """A numpy scalar as its Python twin, tuples element by element, anything else as it is."""
+    if isinstance(label, np.datetime64):
+        return pd.Timestamp(label)  # Python's own dates have no nanoseconds, and numpy gives a bare number instead
+    if isinstance(label, np.timedelta64):
+        return pd.Timedelta(label)
     if isinstance(label, np.generic):
         return label.item()
     if isinstance(label, tuple):
@@ -31,6 +43,78 @@ def _sort_key(label: Hashable) -> tuple[str, Any]:
     if isinstance(label, str):
         return ("str", label)
     return (type(label).__name__, repr(label))
+
+
+def check_text(label: Any, where: str) -> None:
+    """Complain about text, also within a tuple, that files cannot keep."""
+    for part in label if isinstance(label, tuple) else ():
+        check_text(part, where)
+    found = _UNWRITABLE.search(label) if isinstance(label, str) else None
+    if found:
+        raise ValueError(
+            f"{where}: {label!r} holds {found.group()!r} at position {found.start()}, which files cannot keep: remove "
+            "it, or read the data with the right encoding"
+        )
+
+
+def check_names(names: Sequence[Any], what: str) -> None:
+    """Complain about names of columns or features that are empty, occur twice, or that files cannot keep."""
+    first: dict[str, int] = {}
+    for j, name in enumerate(names, start=1):
+        text = "" if not isinstance(name, str | tuple) and pd.isna(name) else str(name)
+        if _UNNAMED.fullmatch(text):
+            raise ValueError(
+                f"{what} {j} has no name ({text!r}): if it holds row names, write the table without them "
+                "(to_csv(index=False) in pandas, row.names=FALSE in R), else name it"
+            )
+        check_text(text, f"{what} {j}")
+        if first.setdefault(text, j) != j:
+            raise ValueError(
+                f"{what} name {text!r} occurs more than once ({what}s {first[text]} and {j}): rename or drop one"
+            )
+
+
+def check_labels(labels: Sequence[Any]) -> None:
+    """Complain about labels of contexts that are missing, unhashable, not to be kept in files, or not told apart."""
+    for k, label in enumerate(labels):
+        _check_label(label, f"context label {k}")
+    told_apart(labels)
+
+
+def _check_label(label: Any, where: str) -> None:
+    if _has_gap(label):
+        raise ValueError(f"{where} is missing, wholly or in part ({label!r}): drop what has no label, or label it")
+    check_text(label, where)
+
+
+def _has_gap(label: Any) -> bool:
+    if isinstance(label, tuple):
+        return any(map(_has_gap, label))
+    return label is None or label is pd.NA or label is pd.NaT or (isinstance(label, float) and label != label)
+
+
+def told_apart(labels: Iterable[Any]) -> None:
+    """Complain about labels that only their types tell apart.
+
+    Python takes ``True``, ``1`` and ``1.0`` for one key of a dictionary, so they would be one context here and three
+    there.
+    """
+    first: dict[Hashable, Any] = {}
+    for label in labels:
+        try:
+            other = first.setdefault(label, label)
+        except TypeError as error:
+            raise ValueError(f"context labels must be hashable (strings, numbers, tuples, …): {error}") from None
+        if _kind(other) != _kind(label):
+            raise ValueError(
+                f"context labels {other!r} and {label!r} are equal and differ only in type: give all labels one type, "
+                "for instance text"
+            )
+
+
+def _kind(label: Any) -> Any:
+    """What equality overlooks."""
+    return tuple(map(_kind, label)) if isinstance(label, tuple) else type(label)
 
 
 def is_single(contexts: Any) -> bool:
@@ -61,6 +145,11 @@ def factorize(contexts: Any, n_rows: int) -> tuple[np.ndarray, list[Hashable]]:
         raise ValueError(
             f"{int((codes < 0).sum())} rows have no context label (the first is row {row}): drop or label them"
         )
+    for row, label in zip(np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1)), found, strict=True):
+        _check_label(label, f"the context label of row {row}")
+    types = set(map(type, labels))
+    if len(types) > 1 or tuple in types:
+        told_apart(label for _, label in dict.fromkeys(zip(map(_kind, labels), labels, strict=True)))
     present = canonical_order(found)
     position = {label: i for i, label in enumerate(present)}
     return np.array([position[label] for label in found], dtype=np.intp)[codes], present
@@ -77,7 +166,19 @@ def text_names(labels: Sequence[Hashable]) -> list[str]:
     """One distinct string per label: its text, or its repr where two texts collide (1 and "1")."""
     texts = [str(label) for label in labels]
     occurs = Counter(texts)
-    return [text if occurs[text] == 1 else repr(label) for text, label in zip(texts, labels, strict=True)]
+    told = [text if occurs[text] == 1 else repr(label) for text, label in zip(texts, labels, strict=True)]
+    return told if len(set(told)) == len(told) else [repr(label) for label in labels]
+
+
+def as_index(labels: Sequence[Hashable]) -> pd.Index:
+    """Labels as the index of a table, each as it is: pandas would make floats of 1 and 2.5, and levels of tuples."""
+    mixed = len({type(label) for label in labels}) > 1
+    return pd.Index(labels, dtype=object if mixed else None, name="context", tupleize_cols=False)
+
+
+def row_of(table: pd.DataFrame, label: Hashable) -> pd.Series:
+    """The row of a context; ``loc`` takes ``True`` for a mask and a tuple for two axes."""
+    return table.iloc[list(table.index).index(label)]
 
 
 @contextmanager

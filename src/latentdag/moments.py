@@ -175,6 +175,7 @@ class Moments:
         present = [lb.plain(label) for label in contexts] if contexts is not None else list(range(size))
         if len(present) != size:
             raise ValueError(f"{size} covariances but {len(present)} context labels")
+        lb.check_labels(present)
         repeated = [label for i, label in enumerate(present) if label in present[:i]]
         if repeated:
             raise ValueError(f"context label {repeated[0]!r} occurs more than once: merge its moments with + first")
@@ -225,11 +226,10 @@ class Moments:
 
     def select(self, contexts: Iterable[Hashable]) -> "Moments":
         """Only these contexts; the control stays if there is one."""
-        keep = [self.control] if self.control is not None else []
-        keep += [label for label in contexts if label != self.control]
-        rows = [self.index(label) for label in keep]
+        rows = [0] if self.control is not None else []
+        rows += [self.index(label) for label in contexts if self.control is None or label != self.control]
         return Moments(
-            tuple(keep),
+            tuple(self.contexts[k] for k in rows),
             self.control,
             self.counts[rows],
             self.means[rows],
@@ -285,6 +285,7 @@ class Moments:
         arrays, meta = load_arrays(path, "Moments")
         try:
             contexts = tuple(lb.from_json(value) for value in meta["contexts"])
+            lb.check_labels(contexts)
             return cls(
                 contexts,
                 contexts[0] if meta["has_control"] else None,
@@ -313,6 +314,7 @@ def _merge(a: Moments, b: Moments) -> Moments:
         )
     if a.control is not None and b.control is not None and a.control != b.control:
         raise ValueError(f"cannot merge: the control is {a.control!r} on one side and {b.control!r} on the other")
+    lb.told_apart((*a.contexts, *b.contexts))
     present = lb.canonical_order(set(a.contexts) | set(b.contexts))
     control = a.control if a.control is not None else b.control
     counts, means, covariances = _merged_arrays(a, b, present, a.covariances, b.covariances, None)
@@ -365,13 +367,11 @@ def merged_sums(
 
 def named_features(names: Iterable[str] | None, p: int) -> tuple[str, ...]:
     """One distinct name per feature; ``x0, x1, …`` where none are given."""
-    given = tuple(str(name) for name in names) if names is not None else tuple(f"x{j}" for j in range(p))
+    given = tuple(names) if names is not None else tuple(f"x{j}" for j in range(p))
     if len(given) != p:
         raise ValueError(f"{p} features but {len(given)} feature names")
-    if len(set(given)) < p:
-        repeated = next(name for i, name in enumerate(given) if name in given[:i])
-        raise ValueError(f"feature name {repeated!r} occurs more than once")
-    return given
+    lb.check_names(given, "feature")
+    return tuple(map(str, given))
 
 
 def check_control(control: Any, present: Sequence[Hashable], counts: Any) -> Hashable | None:
@@ -381,11 +381,14 @@ def check_control(control: Any, present: Sequence[Hashable], counts: Any) -> Has
             f"name the control context with control=…; the labels present are {lb.count_table(present, counts)}"
         )
     control = lb.plain(control)
-    if control is not None and control not in present:
+    if control is None:
+        return None
+    try:
+        return present[present.index(control)]  # as it is among the labels: 1 finds 1.0
+    except (ValueError, TypeError):  # an array, or what is neither equal nor unequal to anything
         raise ValueError(
             f"control {control!r} is not among the contexts; the labels present are {lb.count_table(present, counts)}"
-        )
-    return control
+        ) from None
 
 
 def _check_counts(counts: Any, present: Sequence[Hashable]) -> np.ndarray:

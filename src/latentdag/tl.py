@@ -185,10 +185,11 @@ def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: in
     counts = labels.value_counts(sort=False)  # of a categorical, also categories without cells
     control = lb.plain(control)
     listed = f"the labels present are {lb.count_table(list(counts.index), counts)}"
-    if control is None or not counts.get(control, 0):
+    cells = dict(zip(counts.index, counts.tolist(), strict=True)).get(control, 0)
+    if control is None or not cells:
         raise ValueError(f"obs[{context_key!r}] has no cells of the control {control!r}; {listed}")
-    if counts[control] < min_cells:
-        raise ValueError(f"the control {control!r} has {counts[control]} cells, at least {min_cells} are needed")
+    if cells < min_cells:
+        raise ValueError(f"the control {control!r} has {cells} cells, at least {min_cells} are needed")
     few, empty = counts[(counts > 0) & (counts < min_cells)], counts[counts == 0]
     missing = labels.isna().to_numpy()
     used = ~missing & ~labels.isin(few.index).to_numpy()

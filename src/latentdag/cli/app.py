@@ -115,6 +115,7 @@ def moments(
     as_json: Json = False,
 ) -> None:
     """Count, mean and covariance of every context, in one pass over data of any size; goes on after a kill."""
+    from latentdag import labels as lb
     from latentdag.cli.files import read_moments
     from latentdag.cli.run import progress_folder
 
@@ -127,7 +128,7 @@ def moments(
     found = read_moments(data, **source, checkpoint=kept / "moments", progress=progress)
     found.save(out)
     shutil.rmtree(kept.parent, ignore_errors=True)
-    counts = {str(c): int(n) for c, n in zip(found.contexts, found.counts, strict=True)}
+    counts = dict(zip(lb.text_names(found.contexts), found.counts.tolist(), strict=True))
     said = {"control": str(found.control), "features": found.n_features, "counts": counts}
     typer.echo(json.dumps(said) if as_json else repr(found))
     typer.echo(f"wrote {out}", err=True)

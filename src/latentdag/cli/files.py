@@ -1,10 +1,12 @@
 """Data that the commands read, and single files that they write."""
 
+import csv
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from latentdag import labels as lb
 from latentdag import stream
@@ -72,6 +74,24 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
+def write_csv(path: Path, table: pd.DataFrame) -> Path:
+    """Write a table as csv that a spreadsheet shows and does not run.
+
+    Text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return could be taken for a formula, so it
+    gets an apostrophe in front, in cells and in the header. Numbers stay numbers. Parquet and JSON need no such care.
+    """
+    shown = table.apply(lambda column: column if is_numeric_dtype(column) else column.astype(object).map(_harmless))
+    shown.columns = [_harmless(name) for name in table.columns]
+    text = shown.to_csv(index=False)
+    if "\r" in text:  # unquoted, it would end the row
+        text = shown.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC)
+    return write_text(path, text)
+
+
+def _harmless(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
 def write_figure(path: Path, figure: Any) -> Path:
     """Save a matplotlib figure in the format of the path's suffix, without wide margins, the same bytes every time."""
     kind = path.suffix[1:]
@@ -91,7 +111,7 @@ def write_screen(folder: Path, truth: LatentModel, n: int, seed: int, noise: str
     table = pd.DataFrame(X, columns=list(truth.feature_names))
     table.insert(0, "context", contexts)
     paths = [folder / "samples.csv", folder / "moments.npz", folder / "truth.npz"]
-    write_text(paths[0], table.to_csv(index=False))
+    write_csv(paths[0], table)
     Moments.from_samples(X, contexts, control=truth.control, feature_names=truth.feature_names).save(paths[1])
     truth.save(paths[2])
     return paths

@@ -12,7 +12,8 @@ from typing import Any
 import networkx as nx
 import pandas as pd
 
-from latentdag.cli.files import write_figure, write_text
+from latentdag import labels as lb
+from latentdag.cli.files import write_csv, write_figure, write_text
 from latentdag.inference.stability import Bootstrap
 from latentdag.moments import Moments
 from latentdag.result import Fit
@@ -94,6 +95,8 @@ def read_result(folder: Path) -> tuple[Fit, Moments, Bootstrap | None, dict[str,
 
 def tables(found: Fit, bootstrap: Bootstrap | None) -> dict[str, pd.DataFrame]:
     """All tables of a result, by name."""
+    changes = found.model.interventions
+    texts = lb.text_names(found.model.contexts)[1:]
     made = {
         "edges": found.edges(level=0.95),
         "unmixing": pd.DataFrame(found.model.unmixing, columns=list(found.model.feature_names)).assign(
@@ -101,7 +104,7 @@ def tables(found: Fit, bootstrap: Bootstrap | None) -> dict[str, pd.DataFrame]:
         ),
         "intervals": found.confidence_intervals(),
         "targets": pd.DataFrame(
-            [(str(c), name) for c, value in found.model.interventions.items() for name in value.targets],
+            [(text, name) for text, hit in zip(texts, changes.values(), strict=True) for name in hit.targets],
             columns=["context", "latent"],
         ),
     }
@@ -112,8 +115,8 @@ def tables(found: Fit, bootstrap: Bootstrap | None) -> dict[str, pd.DataFrame]:
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """As csv, and as parquet where pyarrow is there."""
-    write_text(path.with_suffix(".csv"), table.to_csv(index=False))
+    """As csv (see :func:`latentdag.cli.files.write_csv`), and as parquet where pyarrow is there."""
+    write_csv(path.with_suffix(".csv"), table)
     try:
         import pyarrow
         from pyarrow import parquet

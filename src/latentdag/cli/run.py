@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentdag import labels as lb
 from latentdag.cli.files import read_moments
 from latentdag.cli.results import check_place, write_result
 from latentdag.fitting import fit
@@ -134,10 +135,11 @@ def _penalty(text: str) -> str | float:
 
 
 def _as_json(found: Fit) -> dict[str, Any]:
+    texts = lb.text_names(found.model.contexts)[1:]
     return {
         "method": found.method,
         "order": list(found.order),
-        "targets": {str(c): list(v.targets) for c, v in found.model.interventions.items()},
+        "targets": dict(zip(texts, (list(v.targets) for v in found.model.interventions.values()), strict=True)),
         "edges": records(found.edges()),
         "loglik": _plain(found.loglik),
         "bic": _plain(found.bic),

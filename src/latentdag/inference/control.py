@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentdag import labels as lb
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.fitting import fit
 from latentdag.inference.coordinates import whiten
@@ -77,7 +78,7 @@ def observational_context_test(
     group = len(m.contexts) - 1 > whiten(m).r if group is None else group
     table = pd.DataFrame(
         [_one(m, label, data, group, options) for label in asked],
-        index=pd.Index(asked, name="context", tupleize_cols=False),
+        index=lb.as_index(asked),
     ).sort_values("loglik", ascending=False, kind="stable")
     table.insert(1, "gap", table["loglik"].max() - table["loglik"])
     table.insert(5, "plausible", table["p_value"] > alpha)

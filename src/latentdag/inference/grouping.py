@@ -90,6 +90,7 @@ class TargetGroups:
                 together = group_of[a] == group_of[b]
                 rows.append((a, b, cosine, p, together, self._in_words(cosine, p, together)))
         table = pd.DataFrame(rows, columns=["context", "other", "cosine", "p_value", "together", "reading"])
+        table["context"], table["other"] = (lb.as_index([row[i] for row in rows]) for i in (0, 1))
         return table.sort_values("cosine", ascending=False, kind="stable", ignore_index=True)
 
     def _in_words(self, cosine: float, p: float, together: bool) -> str:
@@ -166,7 +167,7 @@ def target_groups(
         labels = hierarchy.fcluster(tree, 1 - threshold, criterion="distance")
     first = list(dict.fromkeys(labels.tolist()))
     groups = tuple(tuple(c for c, g in zip(contexts, labels, strict=True) if g == label) for label in first)
-    index = pd.Index(contexts, name="context", tupleize_cols=False)
+    index = lb.as_index(contexts)
     frames = [pd.DataFrame(values, index=index, columns=index.rename(None)) for values in (cosine, p)]
     return TargetGroups(frames[0], frames[1], tree, groups, M @ W, threshold, alpha)
 

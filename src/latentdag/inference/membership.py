@@ -147,17 +147,18 @@ def membership_test(
     table["rho"] = ranks["rho"]
     table["rho_above"] = ranks["rho"] > threshold
     table["decision"] = np.where(np.isnan(p), "untested", np.where(table["reject_fwer"], "drop", "keep"))
-    table["reason"] = [_reason(m, c, row, alpha, ranks.loc[[c]], data is None) for c, row in table.iterrows()]
-    members = [c for c in m.contexts[1:] if table["decision"][c] == "keep"]
+    both = zip(m.contexts[1:], table.to_dict("records"), ranks["reason"], strict=True)
+    table["reason"] = [_reason(m, c, row, alpha, said, data is None) for c, row, said in both]
+    members = [c for c, decision in zip(m.contexts[1:], table["decision"], strict=True) if decision == "keep"]
     omnibus, used = _omnibus(m, members, fit, data)
     note = ranks.attrs["note"] if data is None else "p-values are corrected by the fourth moments of the samples."
     return MembershipTest(table, omnibus, alpha, threshold, note, used)
 
 
-def _reason(m: Moments, context: Any, row: Any, alpha: float, rank_row: pd.DataFrame, gaussian: bool) -> str:
-    """Why this decision, in words."""
+def _reason(m: Moments, context: Hashable, row: Any, alpha: float, of_rank: str, gaussian: bool) -> str:
+    """Why this decision, in words; the rank test has some of its own."""
     if row["decision"] == "untested":
-        return str(rank_row["reason"].iloc[0])
+        return of_rank
     if row["decision"] == "drop":
         how_many = _directions(m, context, alpha) if gaussian else 3
         return (
@@ -166,7 +167,7 @@ def _reason(m: Moments, context: Any, row: Any, alpha: float, rank_row: pd.DataF
         )
     if row["reject_fdr"]:
         return f"suspect: rejected at a false-discovery rate of {alpha:g}, not family-wise"
-    return str(rank_row["reason"].iloc[0])
+    return of_rank
 
 
 def _directions(m: Moments, context: Hashable, alpha: float) -> int:

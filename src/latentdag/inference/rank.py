@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import linalg
 
+from latentdag import labels as lb
 from latentdag.core.linalg import is_definite, symmetrize
 from latentdag.core.ranktest import (
     ProductCovariance,
@@ -72,7 +73,7 @@ def rank_test(m: Moments, rank: int = 2, data: Samples | None = None) -> pd.Data
     white = whiten(m)
     rho = _rho(m, int(rank))
     rows = [_gaussian(white, k, int(rank)) | {"rho": rho[k - 1]} for k in range(1, len(m.contexts))]
-    table = pd.DataFrame(rows, index=pd.Index(m.contexts[1:], name="context", tupleize_cols=False))
+    table = pd.DataFrame(rows, index=lb.as_index(m.contexts[1:]))
     if data is not None:
         robust = _robust(m, white, int(rank), data, table["statistic"].to_dict())
         for column in ("statistic", "dof", "p_value"):

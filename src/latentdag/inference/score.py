@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentdag import labels as lb
 from latentdag.core.errors import ContextError
 from latentdag.core.linalg import range_basis, symmetrize, upper_factor
 from latentdag.errors import clear_numerics
@@ -110,8 +111,7 @@ def score(
 
 
 def _table(rows: Mapping[Hashable, Mapping[str, float]], control: Hashable) -> pd.DataFrame:
-    index = pd.Index(list(rows), name="context", tupleize_cols=False)
-    table = pd.DataFrame(list(rows.values()), index=index)
+    table = pd.DataFrame(list(rows.values()), index=lb.as_index(list(rows)))
     table["gain_over_control"] = table["model"] - table["control"]
     table["gain_over_additive"] = table["model"] - table["additive"]
     counted = np.array([context != control for context in rows])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from latentdag import labels as lb
 from latentdag.core.covariance import Gradient
 from latentdag.core.mechanisms import joint_test, law_of_context, statistics
 from latentdag.core.scores import scores
@@ -50,20 +51,22 @@ class TargetTest:
     @property
     def targets(self) -> dict[Hashable, tuple[str, ...]]:
         """Latents found in each context."""
-        return {
-            context: tuple(part.loc[part["is_target"], "latent"])
-            for context, part in self.table.groupby("context", sort=False)
-        }
+        found: dict[Hashable, tuple[str, ...]] = {}
+        for context, latent, hit in zip(*(self.table[c] for c in ("context", "latent", "is_target")), strict=True):
+            found[context] = found.get(context, ()) + (latent,) * bool(hit)
+        return found
 
     @property
     def summary(self) -> pd.DataFrame:
         """One row per context: verdict "none", "one" or "several", targets, and the smallest p-value."""
         smallest = self.table.groupby("context", sort=False)["p_value"].min()
         rows = [
-            (context, ("none", "one", "several")[min(len(found), 2)], ", ".join(found), smallest[context])
-            for context, found in self.targets.items()
+            (context, ("none", "one", "several")[min(len(found), 2)], ", ".join(found), p)
+            for (context, found), p in zip(self.targets.items(), smallest, strict=True)
         ]
-        return pd.DataFrame(rows, columns=["context", "verdict", "targets", "smallest_p_value"])
+        table = pd.DataFrame(rows, columns=["context", "verdict", "targets", "smallest_p_value"])
+        table["context"] = lb.as_index([row[0] for row in rows])
+        return table
 
     def __repr__(self) -> str:
         return self.summary.to_string(index=False)
@@ -296,6 +299,7 @@ def _result(rows: list[Any], alpha: float, by_context: bool) -> TargetTest:
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is a rate between 0 and 1, got {alpha}")
     table = pd.DataFrame(rows, columns=COLUMNS[:8])
+    table["context"] = lb.as_index([row[0] for row in rows])
     families = table.groupby("context", sort=False).indices.values() if by_context else [np.arange(len(table))]
     q = np.full(len(table), np.nan)
     for family in families:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from latentdag import labels as lb
 from latentdag.core.graphs import Candidate
 from latentdag.core.likelihood import shares
 from latentdag.core.linalg import Array
@@ -60,7 +61,7 @@ def finish(
         "n_starts": len(found.values),
         "n_agreed": int(sum(value > top - 0.5 for value in found.values)),
         "penalty": penalty,
-        "shrinkage": {str(c): float(w) for c, w in zip(m.contexts, prepared.shrinkage, strict=True)},
+        "shrinkage": dict(zip(lb.text_names(m.contexts), prepared.shrinkage.tolist(), strict=True)),
         "runner_up": None
         if found.runner_up is None
         else {"order": [prepared.latents[i] for i in found.runner_up[0]], "gap": float(found.runner_up[1])},

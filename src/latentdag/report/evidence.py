@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentdag import labels as lb
 from latentdag.core.linalg import RANK_TOLERANCE, unit_diagonal
 from latentdag.inference.membership import FIT_UP_TO, MembershipTest, membership_test
 from latentdag.inference.rank import p_value_column, rank_test
@@ -55,7 +56,7 @@ class Evidence:
         table = self.ranks.get(rank)
         if table is None or context not in table.index:
             return float("nan")
-        return float(table.loc[[context], p_value_column(table)].iloc[0])
+        return float(lb.row_of(table, context)[p_value_column(table)])
 
     def directions(self, context: Hashable) -> str:
         """In how many directions a context differs from the control, as far as the tests go."""

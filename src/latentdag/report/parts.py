@@ -47,6 +47,7 @@ def context_records(fit: Fit, m: Moments | None, evidence: Evidence) -> list[Rec
     counts = dict(zip(fit.model.contexts, fit.counts, strict=True))
     counts |= {} if m is None else {c: int(n) for c, n in zip(m.contexts, m.counts, strict=True)}
     shrinkage = fit.details.get("shrinkage", {})
+    fitted = dict(zip(fit.model.contexts, lb.text_names(fit.model.contexts), strict=True))
     summary = None if evidence.membership is None else evidence.membership.summary
     records = []
     for text, context in zip(lb.text_names(labels), labels, strict=True):
@@ -63,10 +64,10 @@ def context_records(fit: Fit, m: Moments | None, evidence: Evidence) -> list[Rec
             "p_allowed": evidence.p_value(context, evidence.allowed.get(context, 2)),
             "decision": "",
             "reason": "",
-            "shrinkage": shrinkage.get(str(context)),
+            "shrinkage": shrinkage.get(fitted.get(context)),
         }
         if summary is not None and context in summary.index:
-            row = summary.loc[[context]].iloc[0]
+            row = lb.row_of(summary, context)
             record |= {"decision": row["decision"], "reason": row["reason"], "rho": row["rho"]}
         records.append(record)
     return plain(records)

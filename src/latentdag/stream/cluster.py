@@ -20,6 +20,8 @@ from latentdag.moments import REQUIRED, Moments, check_control, merged_sums, nam
 from latentdag.rows import as_dense, as_rows, check_dtype, is_sparse
 from latentdag.stream import memory
 from latentdag.stream.accumulate import SPARSE_BELOW, Accumulator, covariances_of, density, mirror_lower
+from latentdag.stream.counts import warn_of_counts
+from latentdag.stream.one_pass import LOOK
 from latentdag.stream.optional import optional
 from latentdag.stream.sources import positions
 
@@ -77,7 +79,10 @@ def dask_moments(
     rows = X.chunks[0][0]
     axes = None if C is not None else dask.delayed(_axes)(X.to_delayed().ravel()[0], plan.codes[:rows], chosen)
     parts = [_tree(dask.delayed, partials, axes, split_every) for partials in _partials(dask.delayed, X, plan, axes)]
-    made = _unpacked(*dask.compute(parts, axes), plan, control)
+    look = dask.delayed(_first_rows)(X.to_delayed().ravel()[0], chosen)
+    parts, axes, first = dask.compute(parts, axes, look)
+    warn_of_counts(first, "X")
+    made = _unpacked(parts, axes, plan, control)
     return made if C is None else adjusted(made, C.shape[1])
 
 
@@ -152,6 +157,11 @@ def _rows_of(block: Any, beside: Any, members: np.ndarray) -> tuple[Any, ...]:
     rows = as_rows(block)[mine]
     rows = rows if chosen is None else rows[:, chosen]
     return rows, codes[mine] - members[0], mine + first, None if C is None else C[mine]
+
+
+def _first_rows(block: Any, chosen: np.ndarray | None) -> Any:
+    rows = as_rows(block)[:LOOK]
+    return rows if chosen is None else rows[:, chosen]
 
 
 def _axes(block: Any, codes: np.ndarray, chosen: np.ndarray | None) -> np.ndarray | None:

@@ -1,11 +1,13 @@
 """Text tables, .csv and .tsv, also compressed."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from pandas.io.common import get_handle
 
 from latentdag import labels as lb
 from latentdag.stream.reader import Reader, file_identity, rebatch
@@ -19,10 +21,72 @@ _GAPS = ("", "NA", "NaN", "nan", "N/A", "null")
 
 _UNREADABLE = (ValueError, OSError, EOFError, pd.errors.ParserError)
 
+#: How text tables are separated, by us and by others.
+_MARKS = ",;\t|"
+
 
 def is_delimited(path: Path) -> bool:
     """Whether the name says that this is a text table."""
     return any(suffix in (".csv", ".tsv", ".txt") for suffix in path.suffixes[-2:])
+
+
+def separator(path: Path) -> str:
+    """A comma if the name says .csv, else a tab."""
+    return "," if ".csv" in path.suffixes else "\t"
+
+
+class _Checked:
+    """A file of bytes in which NUL is an error: pandas would end the cell there and go on."""
+
+    def __init__(self, file: Any):
+        self.file, self.done = file, 0
+
+    def __iter__(self) -> Iterator[bytes]:  # or pandas takes it for no file
+        return iter(self.file)
+
+    def read(self, size: int = -1) -> bytes:
+        part: bytes = self.file.read(size)
+        place = part.find(b"\0")
+        if place >= 0:
+            raise ValueError(f"byte {self.done + place} is NUL: remove it; or, if the file is UTF-16, save it as UTF-8")
+        self.done += len(part)
+        return part
+
+
+@contextmanager
+def _parsing(path: Path, gaps: Sequence[str], **options: Any) -> Iterator[Any]:
+    """What pandas makes of a text table, also compressed, while its file is open."""
+    with get_handle(path, "rb", compression="infer", is_text=False) as opened:
+        file: Any = _Checked(opened.handle)
+        try:
+            made = pd.read_csv(file, sep=separator(path), keep_default_na=False, na_values=list(gaps), **options)
+        except _UNREADABLE as error:
+            raise ValueError(f"{path} cannot be read as a table: {_one_line(error)}") from None
+        yield made
+
+
+def read_table(path: Path, gaps: Sequence[str] = ("",), **options: Any) -> pd.DataFrame:
+    """Read a text table whole, or some of its columns; only the texts in ``gaps`` are missing values."""
+    with _parsing(path, gaps, **options) as table:
+        return cast(pd.DataFrame, table)
+
+
+def read_header(path: Path) -> list[str]:
+    """The names in the first line, before pandas could rename any.
+
+    Raises
+    ------
+    ValueError
+        If there is one name only, and it holds what others separate columns by.
+    """
+    names = [str(name) for name in read_table(path, (), header=None, nrows=1, dtype=str).iloc[0]]
+    other = next((mark for mark in _MARKS if len(names) == 1 and mark in names[0]), None)
+    if other is not None:
+        raise ValueError(
+            f"{path} should be separated by {separator(path)!r}, but its header is {names[0][:60]!r}: is it separated "
+            f"by {other!r}? Write it with commas as .csv, or with tabs as .tsv"
+        )
+    return names
 
 
 class DelimitedReader(Reader):
@@ -31,27 +95,20 @@ class DelimitedReader(Reader):
     Parameters
     ----------
     path : file
-        Separated by commas if its name says .csv, else by tabs.
+        See :func:`separator`.
     contexts : name of a column, or (n,) labels
     others : names of columns that are not features either
     """
 
     def __init__(self, path: Path, contexts: Any, others: Sequence[str] = ()):
         self.path, self.name = path, str(path)
-        self.separator = "," if ".csv" in path.suffixes else "\t"
-        self.names = [str(name) for name in self._read(nrows=0).columns]
+        self.names = read_header(path)
         self.all_features = feature_columns(self.name, self.names, contexts, others)
         if lb.is_single(contexts):
-            self.labels = self._aligned(self._read(usecols=[contexts], dtype=str))[contexts]
+            self.labels = self._aligned(read_table(path, usecols=[contexts], dtype=str))[contexts]
             self.n_rows = len(self.labels)
         else:
             self.labels, self.n_rows = contexts, len(contexts)
-
-    def _read(self, gaps: Sequence[str] = ("",), **options: Any) -> Any:
-        try:
-            return pd.read_csv(self.path, sep=self.separator, keep_default_na=False, na_values=list(gaps), **options)
-        except _UNREADABLE as error:
-            raise ValueError(f"{self.path} cannot be read as a table: {_one_line(error)}") from None
 
     def _chosen_already(self) -> bool:
         return True
@@ -66,7 +123,7 @@ class DelimitedReader(Reader):
         # The default parser is off by a last digit now and then; then csv and parquet of the same data would differ.
         # Lines with too many fields are found only where all columns are read; so are most, unless few are wanted.
         some = wanted if 2 * len(wanted) < len(self.names) else None
-        with self._read(_GAPS, usecols=some, chunksize=size, float_precision="round_trip") as chunks:
+        with _parsing(self.path, _GAPS, usecols=some, chunksize=size, float_precision="round_trip") as chunks:
             row = 0
             while True:
                 try:
@@ -81,7 +138,10 @@ class DelimitedReader(Reader):
     def _aligned(self, part: pd.DataFrame) -> pd.DataFrame:
         """Where lines have more fields than the header, pandas takes the first ones as row names: not here."""
         if not isinstance(part.index, pd.RangeIndex):
-            raise ValueError(f"{self.path}: rows have more fields than the header has names ({len(self.names)})")
+            raise ValueError(
+                f"{self.path}: rows have more fields than the header has names ({len(self.names)}): name every column, "
+                "or write the table without row names"
+            )
         return part
 
     def _numbers(self, part: pd.DataFrame, first: int) -> np.ndarray:
@@ -96,7 +156,7 @@ class DelimitedReader(Reader):
         return part.to_numpy(dtype=float)
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
-        return self._read(_GAPS, usecols=list(names))[list(names)]
+        return read_table(self.path, _GAPS, usecols=list(names))[list(names)]
 
     def identity(self) -> dict[str, str]:
         return file_identity(self.path)

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import io, sparse
 
 from latentdag import labels as lb
-from latentdag.stream.delimited import is_delimited
+from latentdag.stream.delimited import is_delimited, read_header, read_table
 from latentdag.stream.reader import Reader, digest, file_identity, rebatch
 
 #: Entries parsed at a time.
@@ -59,12 +59,12 @@ class MtxReader(Reader):
         return found
 
     def _names(self, *files: str, column: int) -> list[str]:
-        table = _table(self._need(*files), header=None, sep="\t", dtype=str)
+        table = read_table(self._need(*files), (), header=None, dtype=str)
         # Features have an identifier, then a name, where there are two columns. Names repeat now and then.
         names = table[min(column, table.shape[1] - 1)]
         if column and not names.is_unique:
             names = table[0]
-        return names.astype(str).tolist()
+        return list(names)
 
     def _read_header(self) -> None:
         """Size of the matrix and the number of lines before its entries."""
@@ -162,13 +162,17 @@ class MtxReader(Reader):
     def _labelled(self, names: Sequence[str], text: Sequence[str]) -> pd.DataFrame:
         """Columns of the table of labels, in the order of the barcodes; some of them as text."""
         path = self._labels_file()
-        separator = "," if ".csv" in path.suffixes else "\t"
-        header = list(_table(path, sep=separator, nrows=0).columns)
+        header = read_header(path)
+        header[0] = header[0] or "barcode"  # row names need none
+        try:
+            lb.check_names(header, "column")
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
         missing = [name for name in names if name not in header]
         if missing:
             listed = ", ".join(map(repr, header[:12]))
             raise ValueError(f"{path} has no column {missing[0]!r}; its columns are {listed}")
-        table = _table(path, sep=separator, dtype=dict.fromkeys((header[0], *text), str))
+        table = read_table(path, header=0, names=header, dtype=dict.fromkeys((header[0], *text), str))
         table.index = pd.Index(table[header[0]])
         if not table.index.is_unique:
             raise ValueError(f"{path}: barcode {table.index[table.index.duplicated()][0]!r} occurs more than once")
@@ -199,13 +203,6 @@ def _find(folder: Path, names: Sequence[str]) -> Path | None:
 
 def _open(path: Path) -> Any:
     return gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-
-
-def _table(path: Path, **options: Any) -> pd.DataFrame:
-    try:
-        return pd.read_csv(path, keep_default_na=False, na_values=[""], **options)
-    except (ValueError, OSError, EOFError, pd.errors.ParserError) as error:
-        raise ValueError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
 
 
 def _whole(path: Path, cells_in_columns: bool) -> Any:

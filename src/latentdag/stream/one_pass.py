@@ -17,6 +17,7 @@ from latentdag.rows import as_dense, is_sparse
 from latentdag.stream import memory
 from latentdag.stream.accumulate import SPARSE_BELOW, Accumulator, cores, density
 from latentdag.stream.checkpoint import ProgressFile
+from latentdag.stream.counts import warn_of_counts
 from latentdag.stream.reader import Reader, ahead, digest, rebatch
 from latentdag.stream.sources import covariates, open_source
 
@@ -148,10 +149,10 @@ class _Work:
 
 def _prepare(reader: Reader, control: Any, adjust: Any, block_rows: int | None) -> _Work:
     n = reader.n_rows
-    names = named_features(reader.feature_names, len(reader.feature_names))
-    if n == 0 or not names:
-        raise ValueError(f"{reader.name} is empty: {n} rows, {len(names)} features")
+    if n == 0 or not reader.feature_names:
+        raise ValueError(f"{reader.name} is empty: {n} rows, {len(reader.feature_names)} features")
     try:
+        names = named_features(reader.feature_names, len(reader.feature_names))
         codes, present = lb.factorize(reader.labels, n)
         control = check_control(control, present, np.bincount(codes))
     except ValueError as error:
@@ -159,6 +160,7 @@ def _prepare(reader: Reader, control: Any, adjust: Any, block_rows: int | None) 
     order = sorted(range(len(present)), key=lambda k: (control is not None and present[k] != control, k))
     C, more = covariates(reader, adjust)
     first = next(reader.blocks(min(LOOK, n)))
+    warn_of_counts(first, reader.name)
     share = density(first)
     sparse_products = share < SPARSE_BELOW
     axes = None if sparse_products or C is not None else fine_axes(as_dense(first), codes[: first.shape[0]])

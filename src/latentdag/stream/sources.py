@@ -1,6 +1,7 @@
 """Which reader a source needs, decided by what it is, or by its name on disk."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,10 @@ def positions(features: Any, names: Sequence[str], where: str) -> np.ndarray | N
         if missing:
             more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
             raise ValueError(f"{where} has no feature {missing[0]!r}{more}; its first features are {list(names[:5])}")
+        repeated = Counter(names)
+        twice = [str(name) for name in chosen if repeated[str(name)] > 1]
+        if twice:
+            raise ValueError(f"{where} has more than one feature {twice[0]!r}: choose by position, or rename them")
         chosen = np.array([index[str(name)] for name in chosen], dtype=np.intp)
     if len(chosen) == 0:
         raise ValueError(f"{where}: no features are chosen")

@@ -12,20 +12,26 @@ from latentdag.stream.optional import optional
 from latentdag.stream.reader import Reader, digest, file_identity, rebatch
 
 
-def feature_columns(where: str, names: Sequence[Any], contexts: Any, others: Sequence[str]) -> list[Any]:
-    """The columns of a table that are neither contexts nor covariates.
+def feature_columns(
+    where: str, names: Sequence[Any], contexts: Any, others: Sequence[str], row_names: Sequence[str] = ()
+) -> list[Any]:
+    """The columns of a table that are neither contexts nor covariates nor row names.
 
     Raises
     ------
     ValueError
-        If the table has no such context or covariate.
+        If the table has no such context or covariate, or columns without a name or with the same one.
     """
+    try:
+        lb.check_names([name for name in names if name not in row_names], "column")
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     named = ([contexts] if lb.is_single(contexts) else []) + list(others)
     for column in named:
         if column not in names:
             listed = ", ".join(map(repr, names[:12])) + (", …" if len(names) > 12 else "")
             raise ValueError(f"{where} has no column {column!r}; its columns are {listed}")
-    return [name for name in names if name not in named]
+    return [name for name in names if name not in (*named, *row_names)]
 
 
 class TableReader(Reader):
@@ -43,8 +49,14 @@ class TableReader(Reader):
         self.table = table
         self.n_rows = len(table)
         self.arrow = hasattr(table, "column_names")
+        if getattr(getattr(table, "columns", None), "nlevels", 1) > 1:
+            raise ValueError(
+                "the table has columns with names of several levels: join them first, for instance "
+                "table.columns = ['.'.join(map(str, name)) for name in table.columns]"
+            )
         names = list(table.column_names if self.arrow else table.columns)
-        self.all_features = feature_columns(self.name, names, contexts, others)
+        index = _index_columns(table.schema) if self.arrow else ()
+        self.all_features = feature_columns(self.name, names, contexts, others, index)
         self.labels = self._column(contexts) if lb.is_single(contexts) else contexts
 
     def _column(self, name: Any) -> pd.Series:
@@ -89,10 +101,10 @@ class ParquetReader(Reader):
         parquet = optional("pyarrow.parquet", "big", f"reading {path}")
         self.paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
         self.files = [parquet.ParquetFile(file) for file in self.paths]
-        names = self.files[0].schema_arrow.names
-        self._check_alike(names)
+        schema = self.files[0].schema_arrow
+        self._check_alike(schema.names)
         self.n_rows = sum(file.metadata.num_rows for file in self.files)
-        self.all_features = feature_columns(self.name, names, contexts, [*others, *_index_columns(self.files[0])])
+        self.all_features = feature_columns(self.name, schema.names, contexts, others, _index_columns(schema))
         self.labels = self.columns([contexts])[contexts] if lb.is_single(contexts) else contexts
 
     def _check_alike(self, names: Sequence[str]) -> None:
@@ -135,9 +147,9 @@ class ParquetReader(Reader):
             file.close()
 
 
-def _index_columns(file: Any) -> list[str]:
+def _index_columns(schema: Any) -> Sequence[str]:
     """Columns in which pandas keeps its row names."""
-    meta = file.schema_arrow.pandas_metadata or {}
+    meta = schema.pandas_metadata or {}
     return [column for column in meta.get("index_columns", []) if isinstance(column, str)]
 
 
