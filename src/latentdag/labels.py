@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.core.errors import ContextError
+from latentdag.schema import DEEPEST, proper_text, shown
 
 
 def plain(label: Any) -> Hashable:
@@ -97,20 +98,33 @@ def to_json(label: Hashable) -> Any:
     Raises
     ------
     ValueError
-        For labels that are neither text, number, boolean nor a tuple of these.
+        For labels that are neither text, number, boolean nor a tuple of these, and for those that no file can hold.
     """
     if isinstance(label, tuple):
-        return {"tuple": [to_json(part) for part in label]}
-    if isinstance(label, str | bool | int | float):
-        return label
-    raise ValueError(
-        f"cannot save the context label {label!r} of type {type(label).__name__}: relabel it with a string, a number "
-        "or a tuple of these"
-    )
-
-
-def from_json(value: Any) -> Hashable:
-    """The inverse of :func:`to_json`."""
-    if isinstance(value, dict):
-        return tuple(from_json(part) for part in value["tuple"])
+        value: Any = {"tuple": [to_json(part) for part in label]}
+    elif isinstance(label, str | bool | int | float):
+        value = label
+    else:
+        raise ValueError(
+            f"cannot save the context label {label!r} of type {type(label).__name__}: relabel it with a string, a "
+            "number or a tuple of these"
+        )
+    from_json(value)
     return value
+
+
+def from_json(value: Any, deepest: int = DEEPEST) -> Hashable:
+    """The inverse of :func:`to_json`.
+
+    Raises
+    ------
+    ValueError
+        If it is no label: a list, another mapping than that of a tuple, nan, text with NUL or half characters.
+    """
+    if isinstance(value, dict) and list(value) == ["tuple"] and isinstance(value["tuple"], list) and deepest:
+        return tuple(from_json(part, deepest - 1) for part in value["tuple"])
+    if isinstance(value, str):
+        return proper_text(value)
+    if isinstance(value, bool | int | float) and value == value:  # nan is equal to nothing, not even itself
+        return value
+    raise ValueError(f"a context label is text, a number or a tuple of these, not {shown(value)}: relabel it")
