@@ -65,7 +65,7 @@ class Layout:
         known = {name.removesuffix("?") for name in self.arrays}
         for name in found:
             if name not in known:  # a misspelt optional array must not be taken for a missing one
-                raise FieldError(name, f"a {self.kind} file has no such array")
+                raise FieldError("file", f"has an array {shown(name)}, which a {self.kind} file does not")
         sizes = {letter: len(_lookup(meta, place)) for letter, place in self.sizes.items()}
         for name, form in self.arrays.items():
             if name.removesuffix("?") in found:

@@ -31,7 +31,7 @@ LARGEST_TEXT = 2**26
 _UNREADABLE = (OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError, ArithmeticError,
                struct.error, zipfile.BadZipFile)  # fmt: skip
 
-_MEND = "make the file again, for it is not as it was saved"
+_MEND = "the file is damaged: make it again"
 
 #: The header that numpy writes, for the few types that are used here.
 _HEADER = re.compile(
@@ -99,10 +99,9 @@ def read_json(path: str | os.PathLike[str], kind: Any) -> Any:
     """Read a JSON file whose content is of a kind (see :mod:`latentdag.schema`); raises as :func:`load_arrays`."""
     path = Path(path)
     with reading(path), _opened(path) as file:
-        text = file.read(LARGEST_TEXT + 1)
-        if len(text) > LARGEST_TEXT:
+        if path.stat().st_size > LARGEST_TEXT:
             raise FieldError("file", f"has more than {LARGEST_TEXT} bytes, which no such file has")
-        found = parse_json(text.decode("utf-8"))
+        found = parse_json(file.read().decode("utf-8"))
         check_field(found, kind)
         return found
 
@@ -144,7 +143,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
         raise FieldError("file", "has two members of one name")
     for name, member in members.items():
         if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
-            raise FieldError(name[:60], "is compressed, which latentdag files never are")
+            raise FieldError("file", f"has a compressed member {name[:60]!a}, which latentdag files never have")
     if sum(member.file_size for member in listed) > size:
         raise FieldError("file", "claims to hold more than it has bytes")
     return members
@@ -175,10 +174,10 @@ def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> tup
         length = int.from_bytes(start[8:], "little")
         found = _HEADER.fullmatch(file.read(length).decode("latin-1"))
     if not start.startswith(b"\x93NUMPY\x01\x00") or found is None:
-        raise FieldError(name[:60], "is no plain array of float64, int64 or bool numbers")
+        raise FieldError(name or "file", "is no plain array of float64, int64 or bool numbers")
     dtype, shape = np.dtype(found[1]), tuple(int(size) for size in found[2].split(",") if size.strip())
     if 10 + length + math.prod(shape) * dtype.itemsize != member.file_size:
-        raise FieldError(name[:60], f"has {member.file_size} bytes, which do not make an array {shape} of {dtype}")
+        raise FieldError(name or "file", f"has {member.file_size} bytes, which do not make an array {shape} of {dtype}")
     return dtype, shape
 
 

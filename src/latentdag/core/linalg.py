@@ -58,10 +58,11 @@ def all_above(S: Array, floor: float) -> bool:
 
 def full_row_rank(H: Array, tol: float = 1e-13) -> bool:
     """Whether no row of ``H`` (d, p), scaled to unit norm, lies within ``tol`` of the span of the others."""
-    norms = np.linalg.norm(H, axis=1, keepdims=True)
-    if len(H) > H.shape[1] or not norms.all():
+    size = np.abs(H).max(axis=1, keepdims=True, initial=0.0)
+    if len(H) > H.shape[1] or not size.all():
         return False
-    rows = H / norms
+    rows = H / size  # first, so that no square overflows
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return all_above(rows @ rows.T, 1e-9) or bool(np.linalg.matrix_rank(rows, tol=tol) == len(H))
 
 

@@ -56,7 +56,10 @@ class Checkpoint:
         write_atomically(record, lambda file: file.write(text.encode()))
 
     def _check(self, record: Path, identity: Mapping[str, str]) -> None:
-        found = read_json(record, {str: str})
+        try:
+            found = read_json(record, {str: str})
+        except FileError as error:
+            raise FileError(record, error.field, f"{error.reason}, or name another folder") from None
         changed = [name for name in {**found, **identity} if found.get(name) != identity.get(name)]
         if changed:
             raise ValueError(
