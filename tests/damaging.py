@@ -7,7 +7,6 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-from fuzzing import damage
 
 import latentdag as ld
 from latentdag import simulate, stream
@@ -16,6 +15,8 @@ from latentdag.errors import DamagedCheckpointWarning
 from latentdag.inference.checkpoint import Checkpoint
 from latentdag.stream.accumulate import Accumulator
 from latentdag.stream.checkpoint import ProgressFile
+
+from fuzzing import damage
 
 CELLS, BLOCK = 90, 40
 
@@ -52,8 +53,8 @@ def model():
 def saved(folder: Path) -> dict[str, tuple[Path, object]]:
     """Files of every kind, with what loads them again: name, (path, load)."""
     made = dict(fits())
-    found = {"moments": (simulate.sample_moments(model(), 100, rng=0), ld.Moments.load), "fine": (fine_moments(), ld.Moments.load)}
-    found |= {"model": (model(), ld.LatentModel.load)}
+    found = {"moments": (simulate.sample_moments(model(), 100, rng=0), ld.Moments.load)}
+    found |= {"fine": (fine_moments(), ld.Moments.load), "model": (model(), ld.LatentModel.load)}
     found |= {method: (fit, ld.Fit.load) for method, fit in made.items()}
     m = simulate.sample_moments(simulate.random_model(n_latents=3, n_features=4, density=1, rng=0), 2_000, rng=0)
     boot = ld.bootstrap(m, 4, fit=made["closed-form"], checkpoint=folder / "pieces")
@@ -127,7 +128,7 @@ def damaged_file(raw: bytes, rng) -> bytes:
         return damage(raw, rng)
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
         members = [(info.filename, archive.read(info)) for info in archive.infolist()]
-    method, whole = zipfile.ZIP_STORED, {data for _, data in members}
+    method, whole, meta = zipfile.ZIP_STORED, {data for _, data in members}, dict(members)["meta.npy"]
     for _ in range(int(rng.integers(1, 3))):
         kind = choose(["meta"] * 6 + ["array"] * 5 + ["members"] * 3 + ["compress"], rng)
         if kind == "compress":
@@ -136,10 +137,10 @@ def damaged_file(raw: bytes, rng) -> bytes:
             members = damaged_members(members, rng)
         elif members:
             at = int(rng.integers(len(members)))
-            at = next((i for i, (name, _) in enumerate(members) if name == "meta.npy"), at) if kind == "meta" else at
+            at = next((i for i, (_, data) in enumerate(members) if data == meta), at) if kind == "meta" else at
             name, data = members[at]
             if data in whole:
-                change = damaged_meta if kind == "meta" and name == "meta.npy" else damaged_array
+                change = damaged_meta if kind == "meta" and data == meta else damaged_array
                 members[at] = name, change(data, rng)
     out = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(out, "w", method) as archive:

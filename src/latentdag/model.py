@@ -24,7 +24,7 @@ from latentdag.interventions import JSON, Intervention, check_intervention
 from latentdag.law import Law
 from latentdag.moments import Moments, named_features
 from latentdag.schema import Layout
-from latentdag.storage import load_arrays, reading, save_arrays
+from latentdag.storage import load_arrays, naming_file, save_arrays
 
 Scaling = Literal["paper", "unit-variance", "unit-norm"]
 
@@ -388,7 +388,7 @@ class LatentModel:
     def load(cls, path: str | os.PathLike[str]) -> "LatentModel":
         """Read what :meth:`save` wrote; raises :class:`~latentdag.errors.FileError` for a damaged file."""
         arrays, meta = load_arrays(path, FILE)
-        with reading(path, "model"):
+        with naming_file(path, "model"):
             return cls.from_parts(arrays, meta)
 
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

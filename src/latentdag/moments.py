@@ -18,7 +18,7 @@ from latentdag import labels as lb
 from latentdag.core.linalg import symmetrize
 from latentdag.fine import FineScale
 from latentdag.schema import Layout
-from latentdag.storage import load_arrays, reading, save_arrays
+from latentdag.storage import load_arrays, naming_file, save_arrays
 
 
 class _NotGiven:
@@ -277,20 +277,20 @@ class Moments:
     def load(cls, path: str | os.PathLike[str]) -> "Moments":
         """Read what :meth:`save` wrote; raises :class:`~latentdag.errors.FileError` for a damaged file."""
         arrays, meta = load_arrays(path, _FILE)
-        with reading(path, "feature_names"):
+        with naming_file(path, "feature_names"):
             names = named_features(meta["feature_names"], len(meta["feature_names"]))
-        with reading(path, "contexts"):
+        with naming_file(path, "contexts"):
             contexts = _check_labels([lb.from_json(value) for value in meta["contexts"]])
             if not contexts or not names:
                 raise ValueError("there must be a context and a feature at least")
-        with reading(path, "counts"):
+        with naming_file(path, "counts"):
             counts = _check_counts(arrays["counts"], contexts)
         S, means = arrays["covariances"], arrays["means"]
-        with reading(path, "covariances"):
+        with naming_file(path, "covariances"):
             for k, label in enumerate(contexts):
                 _check_values(S[k], means[k], label, names)
         fine = None
-        with reading(path, "fine"):
+        with naming_file(path, "fine"):
             if ("fine_axes" in arrays) != ("fine_covariances" in arrays):
                 raise ValueError("there must be both fine_axes and fine_covariances, or neither")
             if "fine_axes" in arrays:

@@ -18,7 +18,7 @@ from latentdag.model import LatentModel, Scaling
 from latentdag.posets import closure_graph
 from latentdag.samples import Samples
 from latentdag.schema import FieldError, Layout, finite
-from latentdag.storage import load_arrays, reading, save_arrays
+from latentdag.storage import load_arrays, naming_file, save_arrays
 
 if TYPE_CHECKING:
     from latentdag.moments import Moments
@@ -221,7 +221,7 @@ class Fit:
     def load(cls, path: str | os.PathLike[str]) -> "Fit":
         """Read what :meth:`save` wrote; raises :class:`~latentdag.errors.FileError` for a damaged file."""
         arrays, meta = load_arrays(path, FILE)
-        with reading(path, "model"):
+        with naming_file(path, "model"):
             return cls.from_parts(arrays, meta)
 
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -86,7 +86,7 @@ def load_arrays(path: str | os.PathLike[str], layout: Layout) -> tuple[dict[str,
         If it is damaged, was not written by latentdag, or holds another kind of object.
     """
     path = Path(path)
-    with reading(path), _opened(path) as file, zipfile.ZipFile(file) as archive:
+    with naming_file(path), _opened(path) as file, zipfile.ZipFile(file) as archive:
         members = _members(archive, path.stat().st_size)
         if "meta" not in members:
             raise FieldError("file", "is not a latentdag file: it has no member meta.npy")
@@ -98,7 +98,7 @@ def load_arrays(path: str | os.PathLike[str], layout: Layout) -> tuple[dict[str,
 def read_json(path: str | os.PathLike[str], kind: Any) -> Any:
     """Read a JSON file whose content is of a kind (see :mod:`latentdag.schema`); raises as :func:`load_arrays`."""
     path = Path(path)
-    with reading(path), _opened(path) as file:
+    with naming_file(path), _opened(path) as file:
         if path.stat().st_size > LARGEST_TEXT:
             raise FieldError("file", f"has more than {LARGEST_TEXT} bytes, which no such file has")
         found = parse_json(file.read().decode("utf-8"))
@@ -107,7 +107,7 @@ def read_json(path: str | os.PathLike[str], kind: Any) -> Any:
 
 
 @contextmanager
-def reading(path: str | os.PathLike[str], field: str = "file") -> Iterator[None]:
+def naming_file(path: str | os.PathLike[str], field: str = "file") -> Iterator[None]:
     """Turn whatever goes wrong while a file is read into one :class:`~latentdag.errors.FileError`."""
     try:
         yield
@@ -116,9 +116,9 @@ def reading(path: str | os.PathLike[str], field: str = "file") -> Iterator[None]
     except FieldError as error:
         raise FileError(path, error.name, f"{error.reason}; {_MEND}") from None
     except _UNREADABLE as error:
-        if field == "file":
-            error = ValueError(f"is not a latentdag file, or is damaged ({type(error).__name__}: {error})")
-        raise FileError(path, field, f"{error}; {_MEND}") from None
+        text = " ".join(str(error).split())[:300]
+        said = f"is not a latentdag file, or is damaged ({type(error).__name__}: {text})" if field == "file" else text
+        raise FileError(path, field, f"{said}; {_MEND}") from None
 
 
 @contextmanager

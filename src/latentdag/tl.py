@@ -19,7 +19,7 @@ from latentdag.model import LatentModel
 from latentdag.moments import Moments
 from latentdag.result import FILE, Fit
 from latentdag.schema import headers, parse_json
-from latentdag.storage import reading
+from latentdag.storage import naming_file
 
 if TYPE_CHECKING:
     from anndata import AnnData  # type: ignore[import-untyped]
@@ -133,7 +133,7 @@ def fit_of(adata: "AnnData", key: str = "latentdag") -> Fit:
             f"uns[{key!r}] holds no fit (keys of uns: {sorted(adata.uns)}): run latentdag.tl.latentdag first, or name "
             "the key it was given as key_added"
         )
-    with reading(f"uns[{key!r}]", "fit"):
+    with naming_file(f"uns[{key!r}]", "fit"):
         arrays = {name: np.asarray(value) for name, value in stored["fit"].items() if name != "meta"}
         meta = parse_json(str(stored["fit"]["meta"]))
         FILE.check(meta, headers(arrays))

@@ -12,7 +12,7 @@ import numpy as np
 from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.inference.stability import check_replicates
 from latentdag.schema import FieldError, Layout
-from latentdag.storage import load_arrays, read_json, reading, save_arrays, write_atomically
+from latentdag.storage import load_arrays, naming_file, read_json, save_arrays, write_atomically
 
 Piece = tuple[dict[str, np.ndarray], dict[str, Any]]
 
@@ -90,7 +90,7 @@ class Checkpoint:
             return None
         try:
             arrays, meta = load_arrays(path, _FILE)
-            with reading(path, "piece"):
+            with naming_file(path, "piece"):
                 _check_piece(arrays, meta.setdefault("failure", None), d)
             return arrays, meta
         except FileError as error:

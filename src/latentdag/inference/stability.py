@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from latentdag.posets import transitive_reduction
 from latentdag.schema import FieldError, Layout, whole
-from latentdag.storage import load_arrays, reading, save_arrays
+from latentdag.storage import load_arrays, naming_file, save_arrays
 
 #: Quantiles that the tables show.
 QUANTILES = (0.025, 0.5, 0.975)
@@ -238,7 +238,7 @@ class Bootstrap:
     def load(cls, path: str | os.PathLike[str]) -> "Bootstrap":
         """Read what :meth:`save` wrote; raises :class:`~latentdag.errors.FileError` for a damaged file."""
         arrays, meta = load_arrays(path, _FILE)
-        with reading(path, "replicates"):
+        with naming_file(path, "replicates"):
             failures = dict(meta["failures"])
             if len(failures) < len(meta["failures"]):
                 raise FieldError("failures", "has a replicate twice")

@@ -11,7 +11,7 @@ import numpy as np
 
 from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.schema import FieldError, Layout
-from latentdag.storage import load_arrays, reading, save_arrays
+from latentdag.storage import load_arrays, naming_file, save_arrays
 from latentdag.stream.accumulate import Accumulator
 
 _FILE = Layout(
@@ -82,7 +82,7 @@ class ProgressFile:
                 f"{found.get(changed[0])!r} there, {self.identity.get(changed[0])!r} now). Name another file, or "
                 "delete this one to begin anew"
             )
-        with reading(self.path, "sums"):
+        with naming_file(self.path, "sums"):
             for name, value in arrays.items():
                 if value.shape != getattr(sums, name).shape or not np.isfinite(value).all():
                     raise FieldError(name, f"must be finite and of shape {getattr(sums, name).shape}")
