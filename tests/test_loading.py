@@ -153,12 +153,12 @@ def peak_of(load, path):
 
 def test_a_small_file_takes_little_memory_whatever_it_claims(path, tmp_path):
     arrays, meta = contents(path)
-    p = 3000
+    p = 1200
     names = meta | {"feature_names": [f"x{j}" for j in range(p)]}
     large = {"counts": arrays["counts"], "means": np.zeros((3, p)), "covariances": np.zeros((3, p, p), order="C")}
     np.savez_compressed(tmp_path / "bomb.npz", meta=np.array(json.dumps(names)), **large)
-    assert (tmp_path / "bomb.npz").stat().st_size < 10**6 < large["covariances"].nbytes / 200
-    refused(tmp_path / "bomb.npz", ld.Moments.load, "file", "has a compressed member 'meta', which latentdag")
+    assert (tmp_path / "bomb.npz").stat().st_size < large["covariances"].nbytes / 200
+    refused(tmp_path / "bomb.npz", ld.Moments.load, "file", "has a compressed member 'meta': numpy.savez")
     assert peak_of(ld.Moments.load, tmp_path / "bomb.npz") < 10**6
 
 
@@ -541,5 +541,5 @@ def fuzz(files, numbers, place):
 
 def test_any_damage_is_refused_or_harmless(files):
     place = files["moments"][0].parent
-    outcomes = fuzz(files, range(400), place)
-    assert outcomes["refused"] > 200 and outcomes["sound"] > 5
+    outcomes = fuzz(files, range(300), place)
+    assert outcomes["refused"] > 150 and outcomes["sound"] > 5

@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from latentdag.errors import FileError
-from latentdag.schema import FieldError, Layout, check_field, headers, parse_json
+from latentdag.schema import FieldError, Layout, check_field, headers, parse_json, shown
 
 #: Raised when a later version cannot be read by this one.
 FORMAT_VERSION = 1
@@ -143,7 +143,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
         raise FieldError("file", "has two members of one name")
     for name, member in members.items():
         if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
-            raise FieldError("file", f"has a compressed member {name[:60]!a}, which latentdag files never have")
+            raise FieldError("file", f"has a compressed member {name[:60]!a}: numpy.savez writes what is not compressed")
     if sum(member.file_size for member in listed) > size:
         raise FieldError("file", "claims to hold more than it has bytes")
     return members
@@ -152,12 +152,12 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
 def _meta(path: Path, layout: Layout, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> dict[str, Any]:
     """The JSON text of a file of this kind and a version that is known."""
     dtype, shape = _header(archive, member, "meta")
-    if dtype.kind != "U" or shape or member.file_size > LARGEST_TEXT:
+    if dtype.kind != "U" or shape or dtype.itemsize > LARGEST_TEXT:
         raise FieldError("meta", f"must be one text of {LARGEST_TEXT} bytes at most")
     meta = parse_json(str(_array(archive, member)))
     check_field(meta, {"kind": str, "version": int})
     if meta["kind"] != layout.kind:
-        reason = f"holds {meta['kind']!r}, not {layout.kind!r}: load it with the class that saved it"
+        reason = f"holds {shown(meta['kind'])}, not {layout.kind!r}: load it with the class that saved it"
         raise FileError(path, "kind", reason)
     if meta["version"] > FORMAT_VERSION:
         reason = f"was written by a newer latentdag (format {meta['version']}): upgrade to read it"
