@@ -10,7 +10,9 @@ from latentdag.core.errors import ContextError, NotInModelError
 
 __all__ = [
     "ContextError",
+    "DamagedCheckpointWarning",
     "FewSamplesWarning",
+    "FileError",
     "LatentDAGWarning",
     "NotConvergedWarning",
     "NotInModelError",
@@ -26,6 +28,26 @@ class NumericalError(ValueError):
     """Double precision is not enough for these numbers."""
 
 
+class FileError(ValueError):
+    """A saved file that cannot be read: damaged, changed by hand, or of another kind.
+
+    Attributes
+    ----------
+    path : str
+    field : str
+        Which part of it, such as ``"covariances"`` or ``"model.latents[2]"``; ``"file"`` for the file as a whole.
+    reason : str
+        What is wrong, and how to mend it.
+    """
+
+    def __init__(self, path: object, field: str, reason: str):
+        super().__init__(str(path), field, reason)  # the arguments themselves, so that workers can send it back
+        self.path, self.field, self.reason = str(path), field, reason
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.reason}" if self.field == "file" else f"{self.path}: {self.field}: {self.reason}"
+
+
 class LatentDAGWarning(UserWarning):
     """Base of all warnings of this package."""
 
@@ -36,6 +58,10 @@ class NotConvergedWarning(LatentDAGWarning):
 
 class FewSamplesWarning(LatentDAGWarning):
     """A context's covariance was mostly replaced by the pooled one, so its own data say little."""
+
+
+class DamagedCheckpointWarning(LatentDAGWarning):
+    """Work kept by an earlier run cannot be read, and is done again."""
 
 
 class RawCountsWarning(LatentDAGWarning):

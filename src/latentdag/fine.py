@@ -20,6 +20,10 @@ FORGOTTEN = 3e-5
 ROUNDING = 1e-12
 
 
+#: Relative difference between two ways to say the same, in files.
+SAME = 1e-6
+
+
 @dataclass(frozen=True, eq=False)
 class FineScale:
     """Covariances in coordinates that keep small directions apart.
@@ -57,6 +61,24 @@ class FineScale:
     def select(self, rows: Sequence[int]) -> "FineScale":
         """Only these contexts."""
         return FineScale(self.axes, self.covariances[list(rows)])
+
+    def check(self, S: np.ndarray) -> None:
+        """Check that these are the covariances S (K+1, p, p) of the features along axes that can be undone.
+
+        Raises
+        ------
+        ValueError
+        """
+        C, expected = self.covariances, np.diagonal(S, axis1=1, axis2=2)
+        with np.errstate(all="ignore"):  # what is not finite here is refused
+            Q = self.axes / np.linalg.norm(self.axes, axis=0)
+            turned = np.abs(Q.T @ Q - np.eye(len(Q))).max()
+            skew = np.abs(C - C.transpose(0, 2, 1)).max() / np.abs(C).max()
+            gap = np.abs(np.einsum("kij,ij->ki", self.back @ C, self.back) - expected).max(axis=0)
+        if not turned < SAME:
+            raise ValueError("the axes are not orthogonal in units of the features' deviations")
+        if not (skew < SAME and (gap <= SAME * expected.max(axis=0)).all()):
+            raise ValueError("the covariances along the axes are not those of the features")
 
     def varying(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The axes (r, p) along which the features vary by more than rounding, and the covariances (K+1, r, r)."""

@@ -1,9 +1,12 @@
 """What a context does to the latents it targets."""
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Any
+
+from latentdag.schema import finite
 
 KINDS = ("perfect", "soft", "do")
 
@@ -175,7 +178,10 @@ class Intervention:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Mapping[str, Any]]) -> "Intervention":
-        return cls.of_changes({name: Change(**change) for name, change in value.items()})
+        """The inverse of :meth:`to_json`, for values of the kind ``JSON``."""
+        return cls.of_changes(
+            {name: Change(c["kind"], c.get("variance"), c["shift"], c.get("weights")) for name, c in value.items()}
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Intervention) and self.changes == other.changes
@@ -194,14 +200,35 @@ class Intervention:
         return f"Intervention({', '.join(parts)})"
 
 
+#: An intervention in a file, see :mod:`latentdag.schema`.
+JSON = {str: {"kind": str, "variance?": finite, "shift": finite, "weights?": {str: finite}}}
+
+
 def check_intervention(intervention: Intervention, latents: Sequence[str], context: Hashable) -> None:
-    """Every name it uses must be a latent of the model."""
+    """Check that every name it uses is a latent of the model, and every number one that a model can have."""
+    if not intervention.changes:
+        raise ValueError(f"context {context!r} has an intervention without a target: name one, or leave it out")
     for name, change in intervention.changes.items():
+        _check_change(change, f"context {context!r}, latent {name!r}")
         for used in (name, *(change.weights or {})):
             if used not in latents:
                 raise ValueError(f"context {context!r} names the latent {used!r}; the model has {list(latents)}")
         if name in (change.weights or {}):
             raise ValueError(f"context {context!r}: latent {name!r} cannot act on itself")
+
+
+def _check_change(change: Change, where: str) -> None:
+    if change.kind not in KINDS:
+        raise ValueError(f"{where}: kind must be one of {', '.join(KINDS)}, got {change.kind!r}")
+    if change.weights is not None and change.kind != "soft":
+        raise ValueError(f"{where}: only a soft intervention has weights, this one is {change.kind!r}")
+    fixed = change.kind == "do"
+    if change.variance is not None and not (change.variance == 0 if fixed else 0 < change.variance < math.inf):
+        wanted = "zero for 'do'" if fixed else "positive and finite"
+        raise ValueError(f"{where}: the new noise variance must be {wanted}, got {change.variance}")
+    for what, number in (("shift", change.shift), *(change.weights or {}).items()):
+        if not math.isfinite(number):
+            raise ValueError(f"{where}: {what} must be finite, got {number}")
 
 
 def _each(value: Any, names: Sequence[str], what: str) -> list[Any]:

@@ -10,13 +10,11 @@ import numpy as np
 import pandas as pd
 
 from latentdag.core.errors import ContextError
+from latentdag.schema import DEEPEST, NO_TEXT, proper_text, shown
 
 
 #: What pandas calls a column without a name, and row names that became a column.
 _UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
-
-#: Characters that files and terminals cannot keep: NUL, and halves of surrogate pairs.
-_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def plain(label: Any) -> Hashable:
@@ -49,7 +47,7 @@ def check_text(label: Any, where: str) -> None:
     """Complain about text, also within a tuple, that files cannot keep."""
     for part in label if isinstance(label, tuple) else ():
         check_text(part, where)
-    found = _UNWRITABLE.search(label) if isinstance(label, str) else None
+    found = NO_TEXT.search(label) if isinstance(label, str) else None
     if found:
         raise ValueError(
             f"{where}: {label!r} holds {found.group()!r} at position {found.start()}, which files cannot keep: remove "
@@ -198,20 +196,33 @@ def to_json(label: Hashable) -> Any:
     Raises
     ------
     ValueError
-        For labels that are neither text, number, boolean nor a tuple of these.
+        For labels that are neither text, number, boolean nor a tuple of these, and for those that no file can hold.
     """
     if isinstance(label, tuple):
-        return {"tuple": [to_json(part) for part in label]}
-    if isinstance(label, str | bool | int | float):
-        return label
-    raise ValueError(
-        f"cannot save the context label {label!r} of type {type(label).__name__}: relabel it with a string, a number "
-        "or a tuple of these"
-    )
-
-
-def from_json(value: Any) -> Hashable:
-    """The inverse of :func:`to_json`."""
-    if isinstance(value, dict):
-        return tuple(from_json(part) for part in value["tuple"])
+        value: Any = {"tuple": [to_json(part) for part in label]}
+    elif isinstance(label, str | bool | int | float):
+        value = label
+    else:
+        raise ValueError(
+            f"cannot save the context label {label!r} of type {type(label).__name__}: relabel it with a string, a "
+            "number or a tuple of these"
+        )
+    from_json(value)
     return value
+
+
+def from_json(value: Any, deepest: int = DEEPEST) -> Hashable:
+    """The inverse of :func:`to_json`.
+
+    Raises
+    ------
+    ValueError
+        If it is no label: a list, another mapping than that of a tuple, nan, text with NUL or half characters.
+    """
+    if isinstance(value, dict) and list(value) == ["tuple"] and isinstance(value["tuple"], list) and deepest:
+        return tuple(from_json(part, deepest - 1) for part in value["tuple"])
+    if isinstance(value, str):
+        return proper_text(value)
+    if isinstance(value, bool | int | float) and value == value:  # nan is equal to nothing, not even itself
+        return value
+    raise ValueError(f"a context label is text, a number or a tuple of these, not {shown(value)}: relabel it")

@@ -20,10 +20,11 @@ import pandas as pd
 
 from latentdag import labels as lb
 from latentdag.core.linalg import full_row_rank, max_entry_scale, right_inverse
-from latentdag.interventions import Intervention, check_intervention
+from latentdag.interventions import JSON, Intervention, check_intervention
 from latentdag.law import Law
-from latentdag.moments import Moments
-from latentdag.storage import load_arrays, save_arrays
+from latentdag.moments import Moments, named_features
+from latentdag.schema import Layout
+from latentdag.storage import load_arrays, naming_file, save_arrays
 
 Scaling = Literal["paper", "unit-variance", "unit-norm"]
 
@@ -115,9 +116,7 @@ class LatentModel:
         names = tuple(self.latents) or tuple(f"Z{i + 1}" for i in range(d))
         if len(names) != d or len(set(names)) < d:
             raise ValueError(f"{d} distinct latent names are needed, got {list(names)}")
-        features = tuple(self.feature_names) or tuple(f"x{j}" for j in range(p))
-        if len(features) != p:
-            raise ValueError(f"{p} features but {len(features)} feature names")
+        features = named_features(tuple(self.feature_names) or None, p)
         interventions = {lb.plain(context): value for context, value in self.interventions.items()}
         if self.control in interventions:
             raise ValueError(f"the control {self.control!r} cannot have an intervention")
@@ -383,12 +382,14 @@ class LatentModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file of plain arrays, atomically."""
-        save_arrays(path, "LatentModel", *self.to_parts())
+        save_arrays(path, FILE, *self.to_parts())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "LatentModel":
-        """Read what :meth:`save` wrote."""
-        return cls.from_parts(*load_arrays(path, "LatentModel"))
+        """Read what :meth:`save` wrote; raises :class:`~latentdag.errors.FileError` for a damaged file."""
+        arrays, meta = load_arrays(path, FILE)
+        with naming_file(path, "model"):
+            return cls.from_parts(arrays, meta)
 
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and JSON-able rest, for files."""
@@ -409,22 +410,22 @@ class LatentModel:
 
     @classmethod
     def from_parts(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> "LatentModel":
-        """The inverse of :meth:`to_parts`."""
-        try:
-            return cls(
-                arrays["unmixing"],
-                arrays["weights"],
-                arrays["noise_variance"],
-                {lb.from_json(c): Intervention.from_json(value) for c, value in meta["interventions"]},
-                latents=tuple(meta["latents"]),
-                control=lb.from_json(meta["control"]),
-                feature_names=tuple(meta["feature_names"]),
-                offset=arrays["offset"],
-                loadings=arrays.get("loadings"),
-                residual=arrays.get("residual"),
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"damaged model file: {type(error).__name__}: {error}") from None
+        """The inverse of :meth:`to_parts`, for arrays and fields as ``FILE`` describes them."""
+        interventions = {lb.from_json(c): Intervention.from_json(value) for c, value in meta["interventions"]}
+        if len(interventions) < len(meta["interventions"]) or not meta["latents"]:
+            raise ValueError("there must be a latent at least, and one intervention per context")
+        return cls(
+            arrays["unmixing"],
+            arrays["weights"],
+            arrays["noise_variance"],
+            interventions,
+            latents=tuple(meta["latents"]),
+            control=lb.from_json(meta["control"]),
+            feature_names=tuple(meta["feature_names"]),
+            offset=arrays["offset"],
+            loadings=arrays.get("loadings"),
+            residual=arrays.get("residual"),
+        )
 
     def __repr__(self) -> str:
         return (
@@ -441,3 +442,14 @@ def _equations(B: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
     A = np.eye(len(B)) - B / diagonal[:, None]
     np.fill_diagonal(A, 0.0)
     return A + 0.0, 1.0 / diagonal**2
+
+
+FILE = Layout(
+    "LatentModel",
+    {"latents": [str], "control": lb.from_json, "feature_names": [str], "interventions": [(lb.from_json, JSON)]},
+    {
+        "unmixing": "f dp", "weights": "f dd", "noise_variance": "f d", "offset": "f p", "loadings?": "f pd",
+        "residual?": "f pp",
+    },
+    {"d": "latents", "p": "feature_names"},
+)  # fmt: skip

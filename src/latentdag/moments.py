@@ -7,6 +7,7 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 """
 
 import os
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -17,7 +18,8 @@ import numpy as np
 from latentdag import labels as lb
 from latentdag.core.linalg import range_basis, symmetrize
 from latentdag.fine import FineScale
-from latentdag.storage import load_arrays, save_arrays
+from latentdag.schema import Layout
+from latentdag.storage import load_arrays, naming_file, save_arrays
 
 
 class _NotGiven:
@@ -175,10 +177,7 @@ class Moments:
         present = [lb.plain(label) for label in contexts] if contexts is not None else list(range(size))
         if len(present) != size:
             raise ValueError(f"{size} covariances but {len(present)} context labels")
-        lb.check_labels(present)
-        repeated = [label for i, label in enumerate(present) if label in present[:i]]
-        if repeated:
-            raise ValueError(f"context label {repeated[0]!r} occurs more than once: merge its moments with + first")
+        _check_labels(present)
         n = _check_counts(counts, present)
         mu = np.zeros((size, p)) if means is None else np.array(means, dtype=float)
         if mu.shape != (size, p):
@@ -277,26 +276,32 @@ class Moments:
         arrays = {"counts": self.counts, "means": self.means, "covariances": self.covariances}
         if self.fine is not None:
             arrays |= {"fine_axes": self.fine.axes, "fine_covariances": self.fine.covariances}
-        save_arrays(path, "Moments", arrays, meta)
+        save_arrays(path, _FILE, arrays, meta)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Moments":
-        """Read what :meth:`save` wrote."""
-        arrays, meta = load_arrays(path, "Moments")
-        try:
-            contexts = tuple(lb.from_json(value) for value in meta["contexts"])
-            lb.check_labels(contexts)
-            return cls(
-                contexts,
-                contexts[0] if meta["has_control"] else None,
-                arrays["counts"],
-                arrays["means"],
-                arrays["covariances"],
-                tuple(meta["feature_names"]),
-                FineScale(arrays["fine_axes"], arrays["fine_covariances"]) if "fine_axes" in arrays else None,
-            )
-        except (KeyError, TypeError, IndexError) as error:
-            raise ValueError(f"{path} is a damaged Moments file ({type(error).__name__}: {error})") from None
+        """Read what :meth:`save` wrote; raises :class:`~latentdag.errors.FileError` for a damaged file."""
+        arrays, meta = load_arrays(path, _FILE)
+        with naming_file(path, "feature_names"):
+            names = named_features(meta["feature_names"], len(meta["feature_names"]))
+        with naming_file(path, "contexts"):
+            contexts = _check_labels([lb.from_json(value) for value in meta["contexts"]])
+            if not contexts or not names:
+                raise ValueError("there must be a context and a feature at least")
+        with naming_file(path, "counts"):
+            counts = _check_counts(arrays["counts"], contexts)
+        S, means = arrays["covariances"], arrays["means"]
+        with naming_file(path, "covariances"):
+            for k, label in enumerate(contexts):
+                _check_values(S[k], means[k], label, names)
+        fine = None
+        with naming_file(path, "fine"):
+            if ("fine_axes" in arrays) != ("fine_covariances" in arrays):
+                raise ValueError("there must be both fine_axes and fine_covariances, or neither")
+            if "fine_axes" in arrays:
+                fine = FineScale(arrays["fine_axes"], arrays["fine_covariances"])
+                fine.check(S)
+        return cls(tuple(contexts), contexts[0] if meta["has_control"] else None, counts, means, S, names, fine)
 
 
 def merge(moments: Iterable[Moments]) -> Moments:
@@ -391,6 +396,14 @@ def check_control(control: Any, present: Sequence[Hashable], counts: Any) -> Has
         ) from None
 
 
+def _check_labels(present: list[Hashable]) -> list[Hashable]:
+    lb.check_labels(present)
+    repeated = [label for label, times in Counter(present).items() if times > 1]
+    if repeated:
+        raise ValueError(f"context label {repeated[0]!r} occurs more than once: merge its moments with + first")
+    return present
+
+
 def _check_counts(counts: Any, present: Sequence[Hashable]) -> np.ndarray:
     n = np.asarray(counts)
     n = np.full(len(present), n) if n.ndim == 0 else n
@@ -402,7 +415,8 @@ def _check_counts(counts: Any, present: Sequence[Hashable]) -> np.ndarray:
     return n.astype(np.int64)
 
 
-def _check_covariance(S: np.ndarray, mean: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
+def _check_values(S: np.ndarray, mean: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
+    """Check that a mean and a covariance are finite, and the covariance symmetric."""
     if not np.isfinite(mean).all():
         j = int(np.argmax(~np.isfinite(mean)))
         raise ValueError(f"context {label!r}: the mean of feature {names[j]!r} is {mean[j]}")
@@ -410,13 +424,20 @@ def _check_covariance(S: np.ndarray, mean: np.ndarray, label: Hashable, names: S
         i, j = np.argwhere(~np.isfinite(S))[0]
         raise ValueError(f"context {label!r}: the covariance of {names[i]!r} and {names[j]!r} is {S[i, j]}")
     scale = np.sqrt(np.abs(np.diagonal(S)))
-    gap = np.abs(S - S.T)
+    with np.errstate(over="ignore"):
+        gap = np.abs(S - S.T)
     if (gap > 1e-8 * np.maximum(np.outer(scale, scale), 1e-300)).any():
         i, j = divmod(int(np.argmax(gap)), len(S))
         raise ValueError(
             f"context {label!r}: the covariance is not symmetric: [{names[i]!r}, {names[j]!r}] is {S[i, j]:.6g} but "
             f"[{names[j]!r}, {names[i]!r}] is {S[j, i]:.6g}"
         )
+
+
+def _check_covariance(S: np.ndarray, mean: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
+    """Check what users give; files are not asked for eigenvalues, which take longer than reading them."""
+    _check_values(S, mean, label, names)
+    scale = np.sqrt(np.abs(np.diagonal(S)))
     safe = np.where(scale > 0, scale, 1.0)
     smallest = np.linalg.eigvalsh(symmetrize(S) / np.outer(safe, safe))[0]
     if smallest < -1e-8:
@@ -424,3 +445,11 @@ def _check_covariance(S: np.ndarray, mean: np.ndarray, label: Hashable, names: S
             f"context {label!r}: the covariance is not positive semi-definite (smallest eigenvalue of the "
             f"correlation matrix {smallest:.3g}); was it rounded, or a precision matrix given instead?"
         )
+
+
+_FILE = Layout(
+    "Moments",
+    {"contexts": [lb.from_json], "has_control": bool, "feature_names": [str]},
+    {"counts": "i k", "means": "f kp", "covariances": "f kpp", "fine_axes?": "f pp", "fine_covariances?": "f kpp"},
+    {"k": "contexts", "p": "feature_names"},
+)

@@ -14,11 +14,13 @@ from latentdag.errors import clear_numerics
 from latentdag.inference.edges import edge_table, supported_order
 from latentdag.inference.errors import Uncertainty
 from latentdag.inference.prediction import Prediction, predict
+from latentdag.model import FILE as MODEL_FILE
 from latentdag.model import LatentModel, Scaling
-from latentdag.options import TAKES, Options
+from latentdag.options import Options
 from latentdag.posets import closure_graph
 from latentdag.samples import Samples
-from latentdag.storage import load_arrays, save_arrays
+from latentdag.schema import FieldError, Layout, finite
+from latentdag.storage import load_arrays, naming_file, save_arrays
 
 if TYPE_CHECKING:
     from latentdag.moments import Moments
@@ -222,43 +224,54 @@ class Fit:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file of plain arrays, atomically."""
-        arrays, meta = self.model.to_parts()
-        save_arrays(
-            path,
-            "Fit",
-            arrays,
-            {
-                "model": meta,
-                "options": self.options.to_json(),
-                "order": list(self.order),
-                "graph": [[u, v, w] for u, v, w in self.graph.edges(data="weight")],
-                "loglik": self.loglik,
-                "counts": list(self.counts),
-                "converged": self.converged,
-                "details": dict(self.details),
-            },
-        )
+        save_arrays(path, FILE, *self.to_parts())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Fit":
-        """Read what :meth:`save` wrote."""
-        arrays, meta = load_arrays(path, "Fit")
-        try:
-            graph: nx.DiGraph = nx.DiGraph()
-            graph.add_nodes_from(meta["order"])
-            graph.add_weighted_edges_from(meta["graph"])
-            return cls(
-                LatentModel.from_parts(arrays, meta["model"]),
-                tuple(meta["order"]),
-                graph,
-                float(meta["loglik"]),
-                tuple(int(n) for n in meta["counts"]),
-                bool(meta["converged"]),
-                _options(meta),
-                meta["details"],
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path} is a damaged Fit file ({type(error).__name__}: {error})") from None
+        """Read what :meth:`save` wrote; raises :class:`~latentdag.errors.FileError` for a damaged file."""
+        arrays, meta = load_arrays(path, FILE)
+        with naming_file(path, "model"):
+            return cls.from_parts(arrays, meta)
+
+    def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays and JSON-able rest, for files."""
+        arrays, meta = self.model.to_parts()
+        return arrays, {
+            "model": meta,
+            "options": self.options.to_json(),
+            "order": list(self.order),
+            "graph": [[u, v, w] for u, v, w in self.graph.edges(data="weight")],
+            "loglik": self.loglik,
+            "counts": list(self.counts),
+            "converged": self.converged,
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_parts(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> "Fit":
+        """The inverse of :meth:`to_parts`, for arrays and fields as ``FILE`` describes them."""
+        model = LatentModel.from_parts(arrays, meta["model"])
+        _check_order(model, meta["order"])
+        graph: nx.DiGraph = nx.DiGraph()
+        graph.add_nodes_from(meta["order"])
+        for source, target, weight in meta["graph"]:
+            if not {source, target} <= set(model.latents) or weight != weight_of(model, target, source):
+                raise FieldError("graph", f"the edge {source!r} → {target!r} of weight {weight} is not in the model")
+            graph.add_edge(source, target, weight=weight)
+        if graph.number_of_edges() < len(meta["graph"]):
+            raise FieldError("graph", "has an edge twice")
+        if len(meta["counts"]) != len(model.contexts) or min(meta["counts"]) < 1:
+            raise FieldError("counts", "must be one positive number per context of the model")
+        return cls(
+            model,
+            tuple(meta["order"]),
+            graph,
+            float(meta["loglik"]),
+            tuple(meta["counts"]),
+            meta["converged"],
+            _options(meta),
+            meta["details"],
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # what is quick to compute again and slow to send to another process stays here
@@ -270,13 +283,24 @@ class Fit:
 
 
 def _options(meta: Mapping[str, Any]) -> Options:
-    """The options of a file; files of format 1 had the method beside them, and forgot kinds that were mixed."""
+    """The options of a file; the first files had the method beside them, and forgot kinds that were mixed."""
     found = dict(meta["options"])
     if "method" not in found:
-        kinds = found.pop("intervention", "perfect")
-        found |= {"method": meta["method"]} | ({"intervention": kinds} if kinds != "mixed" else {})
-        found = {name: value for name, value in found.items() if name == "method" or name in TAKES[found["method"]]}
-    return Options.from_json(found)
+        found["method"] = meta.get("method", "likelihood")
+        if found.get("intervention") == "mixed":
+            found.pop("intervention")
+    try:
+        return Options.from_json(found)
+    except (ValueError, TypeError) as error:
+        raise FieldError("options", str(error)) from None
+
+
+def _check_order(model: LatentModel, order: list[str]) -> None:
+    if sorted(order) != sorted(model.latents):
+        raise FieldError("order", f"must list each latent of the model once: {list(model.latents)}")
+    rows = [model.latents.index(name) for name in order]
+    if np.triu(model.weights[np.ix_(rows, rows)]).any():
+        raise FieldError("order", "a latent acts on one that comes before it, or on itself")
 
 
 def weight_of(model: LatentModel, target: str, source: str) -> float:
@@ -293,3 +317,24 @@ def named_graph(model: LatentModel, edges: Any) -> nx.DiGraph:
     named = ((source, target, weights[row[target]][row[source]]) for source, target in edges)
     graph.add_edges_from((source, target, {"weight": weight}) for source, target, weight in named if weight != 0)
     return graph
+
+
+FILE = Layout(
+    "Fit",
+    {
+        "model": MODEL_FILE.fields,
+        "method?": str,
+        "options": {str: object},
+        "order": [str],
+        "graph": [(str, str, finite)],
+        "loglik": float,
+        "counts": [int],
+        "converged": bool,
+        "details": {
+            "gain?": float, "n_starts?": int, "n_agreed?": int, "penalty?": float, "shrinkage?": {str: float},
+            "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]}, str: object,
+        },
+    },
+    MODEL_FILE.arrays,
+    {letter: f"model.{place}" for letter, place in MODEL_FILE.sizes.items()},
+)  # fmt: skip

@@ -1,17 +1,42 @@
-"""Files: one zip of plain arrays and one JSON text per object. No pickle; written whole or not at all."""
+"""Files: one zip of plain arrays and one JSON text per object. No pickle; written whole or not at all.
+
+Readers trust nothing: the text is read and checked first, then the headers of the arrays, and only then the arrays
+themselves. Members are never compressed, so a file takes no more memory than it has bytes.
+"""
 
 import json
+import math
 import os
+import re
+import struct
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from latentdag.errors import FileError
+from latentdag.schema import FieldError, Layout, check_field, headers, parse_json, shown
+
 #: Raised when a later version cannot be read by this one.
 FORMAT_VERSION = 1
+
+#: Bytes of a file's JSON text at most, in four bytes per character: names for 800,000 features of 20 letters.
+LARGEST_TEXT = 2**26
+
+#: What reading a damaged zip file may raise.
+_UNREADABLE = (OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError, ArithmeticError,
+               struct.error, zipfile.BadZipFile)  # fmt: skip
+
+_MEND = "the file is damaged: make it again"
+
+#: The header that numpy writes, for the few types that are used here.
+_HEADER = re.compile(
+    r"\{'descr': '([<>|](?:f8|i8|b1|U\d{1,9}))', 'fortran_order': (?:True|False), 'shape': \(([\d, ]*)\), \} *\n"
+)
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
@@ -34,35 +59,129 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
 
 
 def save_arrays(
-    path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]
+    path: str | os.PathLike[str], layout: Layout, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]
 ) -> None:
-    """Save named arrays and a JSON-able mapping as one ``.npz`` file."""
-    text = json.dumps({"kind": kind, "version": FORMAT_VERSION, **meta})
+    """Save named arrays and a JSON-able mapping as one ``.npz`` file.
+
+    Raises
+    ------
+    ValueError
+        If it could not be loaded again.
+    """
+    text = json.dumps({"kind": layout.kind, "version": FORMAT_VERSION, **meta})
+    if 4 * len(text) > LARGEST_TEXT:
+        raise ValueError(f"cannot save {path}: its names and settings take {len(text)} characters; shorten the names")
+    layout.check(parse_json(text), headers(arrays))
     write_atomically(path, lambda file: np.savez(file, allow_pickle=False, meta=np.array(text), **arrays))
 
 
-def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_arrays(path: str | os.PathLike[str], layout: Layout) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Load what :func:`save_arrays` wrote.
 
     Raises
     ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
+    FileNotFoundError, IsADirectoryError, PermissionError
+        If there is no such file, or it may not be read.
+    FileError
         If it is damaged, was not written by latentdag, or holds another kind of object.
     """
     path = Path(path)
+    with naming_file(path), _opened(path) as file, zipfile.ZipFile(file) as archive:
+        members = _members(archive, path.stat().st_size)
+        if "meta" not in members:
+            raise FieldError("file", "is not a latentdag file: it has no member meta.npy")
+        meta = _meta(path, layout, archive, members.pop("meta"))
+        layout.check(meta, {name: _header(archive, member, name) for name, member in members.items()})
+        return {name: _array(archive, member) for name, member in members.items()}, meta
+
+
+def read_json(path: str | os.PathLike[str], kind: Any) -> Any:
+    """Read a JSON file whose content is of a kind (see :mod:`latentdag.schema`); raises as :func:`load_arrays`."""
+    path = Path(path)
+    with naming_file(path), _opened(path) as file:
+        if path.stat().st_size > LARGEST_TEXT:
+            raise FieldError("file", f"has more than {LARGEST_TEXT} bytes, which no such file has")
+        found = parse_json(file.read().decode("utf-8"))
+        check_field(found, kind)
+        return found
+
+
+@contextmanager
+def naming_file(path: str | os.PathLike[str], field: str = "file") -> Iterator[None]:
+    """Turn whatever goes wrong while a file is read into one :class:`~latentdag.errors.FileError`."""
+    try:
+        yield
+    except (FileError, FileNotFoundError, IsADirectoryError, PermissionError):
+        raise
+    except FieldError as error:
+        raise FileError(path, error.name, f"{error.reason}; {_MEND}") from None
+    except _UNREADABLE as error:
+        text = " ".join(str(error).split())[:300]
+        said = f"is not a latentdag file, or is damaged ({type(error).__name__}: {text})" if field == "file" else text
+        raise FileError(path, field, f"{said}; {_MEND}") from None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it")
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        meta = json.loads(str(arrays.pop("meta")))
-        found, version = meta["kind"], meta["version"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a latentdag file, or is damaged ({type(error).__name__}: {error})") from None
-    if found != kind:
-        raise ValueError(f"{path} holds {found!r}, not {kind!r}: load it with the class that saved it")
-    if version > FORMAT_VERSION:
-        raise ValueError(f"{path} was written by a newer latentdag (format {version}); upgrade to read it")
-    return arrays, meta
+        file = path.open("rb")
+    except PermissionError:
+        raise PermissionError(f"{path} may not be read: ask for the permission to") from None
+    with file:
+        yield file
+
+
+def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+    """The members by name, if together they take no more than there is on disk."""
+    listed = archive.infolist()
+    members = {member.filename.removesuffix(".npy"): member for member in listed}
+    if len(members) < len(listed):
+        raise FieldError("file", "has two members of one name")
+    for name, member in members.items():
+        if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
+            raise FieldError("file", f"has a compressed member {name[:60]!a}: numpy.savez writes what is not compressed")
+    if sum(member.file_size for member in listed) > size:
+        raise FieldError("file", "claims to hold more than it has bytes")
+    return members
+
+
+def _meta(path: Path, layout: Layout, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> dict[str, Any]:
+    """The JSON text of a file of this kind and a version that is known."""
+    dtype, shape = _header(archive, member, "meta")
+    if dtype.kind != "U" or shape or dtype.itemsize > LARGEST_TEXT:
+        raise FieldError("meta", f"must be one text of {LARGEST_TEXT} bytes at most")
+    meta = parse_json(str(_array(archive, member)))
+    check_field(meta, {"kind": str, "version": int})
+    if meta["kind"] != layout.kind:
+        reason = f"holds {shown(meta['kind'])}, not {layout.kind!r}: load it with the class that saved it"
+        raise FileError(path, "kind", reason)
+    if meta["version"] > FORMAT_VERSION:
+        reason = f"was written by a newer latentdag (format {meta['version']}): upgrade to read it"
+        raise FileError(path, "version", reason)
+    if meta["version"] < 1:
+        raise FieldError("version", f"must be 1 or more, not {meta['version']}")
+    return dict(meta)
+
+
+def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> tuple[np.dtype, tuple[int, ...]]:
+    """Type and shape of an array, if the member is just as long as they say."""
+    with archive.open(member) as file:
+        start = file.read(10)  # magic, version 1.0, length of the header
+        length = int.from_bytes(start[8:], "little")
+        found = _HEADER.fullmatch(file.read(length).decode("latin-1"))
+    if not start.startswith(b"\x93NUMPY\x01\x00") or found is None:
+        raise FieldError(name or "file", "is no plain array of float64, int64 or bool numbers")
+    dtype, shape = np.dtype(found[1]), tuple(int(size) for size in found[2].split(",") if size.strip())
+    if 10 + length + math.prod(shape) * dtype.itemsize != member.file_size:
+        raise FieldError(name or "file", f"has {member.file_size} bytes, which do not make an array {shape} of {dtype}")
+    return dtype, shape
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(member) as file:
+        array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

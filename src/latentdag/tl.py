@@ -5,10 +5,8 @@ never labels of the data. Matrices are read in blocks of rows, so a backed objec
 """
 
 import json
-import tempfile
 import warnings
 from collections.abc import Hashable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +17,9 @@ from latentdag.errors import LatentDAGWarning
 from latentdag.fitting import fit
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
-from latentdag.result import Fit
-from latentdag.storage import load_arrays, save_arrays
+from latentdag.result import FILE, Fit
+from latentdag.schema import headers, parse_json
+from latentdag.storage import naming_file
 
 if TYPE_CHECKING:
     from anndata import AnnData  # type: ignore[import-untyped]
@@ -134,11 +133,11 @@ def fit_of(adata: "AnnData", key: str = "latentdag") -> Fit:
             f"uns[{key!r}] holds no fit (keys of uns: {sorted(adata.uns)}): run latentdag.tl.latentdag first, or name "
             "the key it was given as key_added"
         )
-    arrays = {name: np.asarray(value) for name, value in stored["fit"].items() if name != "meta"}
-    meta = {name: value for name, value in json.loads(str(stored["fit"]["meta"])).items() if name not in _OF_FILES}
-    with tempfile.TemporaryDirectory() as folder:
-        save_arrays(Path(folder, "fit.npz"), "Fit", arrays, meta)
-        return Fit.load(Path(folder, "fit.npz"))
+    with naming_file(f"uns[{key!r}]", "fit"):
+        arrays = {name: np.asarray(value) for name, value in stored["fit"].items() if name != "meta"}
+        meta = parse_json(str(stored["fit"]["meta"]))
+        FILE.check(meta, headers(arrays))
+        return Fit.from_parts(arrays, meta)
 
 
 def latent_scores(adata: "AnnData", model: LatentModel, layer: str | None = None) -> np.ndarray:
@@ -222,18 +221,12 @@ def _check_key(key: str) -> None:
 
 # ---- writing --------------------------------------------------------------------------------------------------------
 
-#: What files add to a fit's own description.
-_OF_FILES = ("kind", "version")
-
-
 def to_uns(found: Fit) -> dict[str, Any]:
     """A fit as nested dictionaries of arrays and text, which h5ad and zarr can hold."""
     model = found.model
     texts = dict(zip(model.contexts, lb.text_names(model.contexts), strict=True))
     pairs = [(texts[context], name) for context, value in model.interventions.items() for name in value.targets]
-    with tempfile.TemporaryDirectory() as folder:  # a fit knows how to become a file, and files are arrays and text
-        found.save(Path(folder, "fit.npz"))
-        arrays, meta = load_arrays(Path(folder, "fit.npz"), "Fit")
+    arrays, meta = found.to_parts()
     return {
         "latents": _text(found.latents),
         "order": _text(found.order),
@@ -245,7 +238,7 @@ def to_uns(found: Fit) -> dict[str, Any]:
             for name, column in found.edges().items()
         },
         "weights": np.array(model.weights),
-        "fit": arrays | {"meta": json.dumps(meta)},
+        "fit": {name: np.array(array) for name, array in arrays.items()} | {"meta": json.dumps(meta)},
     }
 
 

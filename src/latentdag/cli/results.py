@@ -14,9 +14,12 @@ import pandas as pd
 
 from latentdag import labels as lb
 from latentdag.cli.files import write_csv, write_figure, write_text
+from latentdag.errors import FileError
 from latentdag.inference.stability import Bootstrap
 from latentdag.moments import Moments
 from latentdag.result import Fit
+from latentdag.schema import whole
+from latentdag.storage import read_json
 
 
 def check_place(folder: Path) -> None:
@@ -78,19 +81,21 @@ def read_result(folder: Path) -> tuple[Fit, Moments, Bootstrap | None, dict[str,
     Raises
     ------
     ValueError, OSError
-        If it is no such folder, or damaged.
+        If it is no such folder, or damaged (:class:`~latentdag.errors.FileError`).
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"no such folder: {folder}")
     if not is_ours(folder):
         raise ValueError(f"{folder} is not a folder written by 'latentdag fit': it has no fit.npz and parameters.json")
-    try:
-        parameters = json.loads((folder / "parameters.json").read_text())
-    except ValueError as error:
-        raise ValueError(f"{folder / 'parameters.json'} is damaged: {error}") from None
+    parameters = read_json(folder / "parameters.json", {"seed?": whole, str: object})
     kept = folder / "bootstrap.npz"
     bootstrap = Bootstrap.load(kept) if kept.is_file() else None
-    return Fit.load(folder / "fit.npz"), Moments.load(folder / "moments.npz"), bootstrap, parameters
+    found, m = Fit.load(folder / "fit.npz"), Moments.load(folder / "moments.npz")
+    if set(found.model.contexts) != set(m.contexts) or tuple(found.model.feature_names) != m.feature_names:
+        raise FileError(folder / "moments.npz", "contexts", "not those of fit.npz: run 'latentdag fit' again")
+    if bootstrap is not None and bootstrap.latents != found.order:
+        raise FileError(kept, "latents", "not those of fit.npz: run 'latentdag fit' again")
+    return found, m, bootstrap, parameters
 
 
 def tables(found: Fit, bootstrap: Bootstrap | None) -> dict[str, pd.DataFrame]:

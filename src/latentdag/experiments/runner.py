@@ -17,13 +17,16 @@ from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag import __version__
-from latentdag.errors import LatentDAGWarning
+from latentdag.errors import FileError, LatentDAGWarning
 from latentdag.experiments.base import Experiment, Row, Settings
+from latentdag.inference.checkpoint import warn_damaged
 from latentdag.progress import Progress
-from latentdag.storage import write_atomically
+from latentdag.storage import read_json, write_atomically
 from latentdag.stream.optional import optional
 
 Chunk = tuple[int, list[dict[str, Any]]]  #: number, and cells
+
+_ROWS = [{str: object}]  # of a chunk's file, see latentdag.schema
 
 
 def run_cells(
@@ -59,14 +62,14 @@ def run_cells(
         (number, cells[start : start + experiment.chunk])
         for number, start in enumerate(range(0, len(cells), experiment.chunk))
     ]
-    todo = [chunk for chunk in chunks if not _path(folder, chunk[0]).exists()]
+    todo = [chunk for chunk in chunks if not _finished(_path(folder, chunk[0]))]
     if todo:
         shared = experiment.shared(settings)
         with Progress(f"latentdag reproduce {experiment.name}", sum(len(part) for _, part in todo), progress) as bar:
             for number, rows in _run(experiment, todo, shared, jobs, scheduler):
                 _write(_path(folder, number), rows)
                 bar.advance(len(chunks[number][1]))
-    rows = [row for number, _ in chunks for row in json.loads(_path(folder, number).read_text())]
+    rows = [row for number, _ in chunks for row in read_json(_path(folder, number), _ROWS)]
     return pd.DataFrame(rows)
 
 
@@ -115,6 +118,18 @@ def _on_cluster(
 
 def _path(folder: Path, number: int) -> Path:
     return folder / f"chunk-{number:06d}.json"
+
+
+def _finished(path: Path) -> bool:
+    """Whether a chunk is there and can be read; one that cannot is computed again."""
+    try:
+        read_json(path, _ROWS)
+    except FileNotFoundError:
+        return False
+    except FileError as error:
+        warn_damaged(error)
+        return False
+    return True
 
 
 def _write(path: Path, rows: list[Row]) -> None:

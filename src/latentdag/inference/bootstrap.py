@@ -141,7 +141,7 @@ def _replicates(
 ) -> list[Piece]:
     pieces: dict[int, Piece] = {}
     for b in range(n if store else 0):
-        finished = store.read(b) if store else None
+        finished = store.read(b, len(reference.latents)) if store else None
         if finished is not None:
             pieces[b] = finished
     todo = [b for b in range(n) if b not in pieces]

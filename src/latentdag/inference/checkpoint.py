@@ -2,15 +2,29 @@
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from latentdag.storage import load_arrays, save_arrays, write_atomically
+from latentdag.errors import DamagedCheckpointWarning, FileError
+from latentdag.inference.stability import check_replicates
+from latentdag.schema import FieldError, Layout
+from latentdag.storage import load_arrays, naming_file, read_json, save_arrays, write_atomically
 
 Piece = tuple[dict[str, np.ndarray], dict[str, Any]]
+
+#: A replicate that was fitted has all arrays, one that failed has none.
+_FILE = Layout(
+    "Piece",
+    {"failure?": str, "warnings": [str]},
+    {
+        "weights?": "f dd", "standardized?": "f dd", "closures?": "b dd", "cosines?": "f dd", "loglik?": "f",
+        "converged?": "b",
+    },
+)  # fmt: skip
 
 
 class Checkpoint:
@@ -43,9 +57,9 @@ class Checkpoint:
 
     def _check(self, record: Path, identity: Mapping[str, str]) -> None:
         try:
-            found = dict(json.loads(record.read_text()))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{record} is damaged ({error}): name another folder") from None
+            found = read_json(record, {str: str})
+        except FileError as error:
+            raise FileError(record, error.field, f"{error.reason}, or name another folder") from None
         changed = [name for name in {**found, **identity} if found.get(name) != identity.get(name)]
         if changed:
             raise ValueError(
@@ -61,15 +75,42 @@ class Checkpoint:
         """Something that is made on the first run and read on later ones, by its own ``save`` and ``load``."""
         path = self.folder / name
         if path.exists():
-            return load(path)
+            try:
+                return load(path)
+            except FileError as error:
+                warn_damaged(error)
         made = make()
         made.save(path)
         return made
 
-    def read(self, number: int) -> Piece | None:
-        """A finished piece, or None."""
+    def read(self, number: int, d: int) -> Piece | None:
+        """A finished piece of d latents, or None where there is none that can be read."""
         path = self.path(number)
-        return load_arrays(path, "Piece") if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            arrays, meta = load_arrays(path, _FILE)
+            with naming_file(path, "piece"):
+                _check_piece(arrays, meta.setdefault("failure", None), d)
+            return arrays, meta
+        except FileError as error:
+            warn_damaged(error)
+            return None
 
     def write(self, number: int, piece: Piece) -> None:
-        save_arrays(self.path(number), "Piece", *piece)
+        save_arrays(self.path(number), _FILE, *piece)
+
+
+def warn_damaged(error: FileError) -> None:
+    """Say that a checkpoint is thrown away."""
+    warnings.warn(f"{error}; what it held is computed again", DamagedCheckpointWarning, stacklevel=4)
+
+
+def _check_piece(arrays: dict[str, np.ndarray], failure: str | None, d: int) -> None:
+    if len(arrays) != (0 if failure is not None else len(_FILE.arrays)):
+        raise FieldError("failure", "a replicate has either all arrays or a failure")
+    if arrays and arrays["weights"].shape != (d, d):
+        raise FieldError("weights", f"has shape {arrays['weights'].shape}, but there are {d} latents")
+    if arrays:
+        names = ("weights", "standardized", "closures", "cosines")
+        check_replicates(*(arrays[name][None] for name in names))

@@ -12,7 +12,8 @@ import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
 from latentdag.posets import transitive_reduction
-from latentdag.storage import load_arrays, save_arrays
+from latentdag.schema import FieldError, Layout, whole
+from latentdag.storage import load_arrays, naming_file, save_arrays
 
 #: Quantiles that the tables show.
 QUANTILES = (0.025, 0.5, 0.975)
@@ -65,6 +66,15 @@ class Bootstrap:
     failures: Mapping[int, str]
     warnings: Mapping[str, int]
     settings: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        check_replicates(self.fit_weights[None], self.fit_standardized[None], self.fit_closure[None])
+        check_replicates(self.weights, self.standardized, self.closures, self.cosines)
+        numbers = [*self.replicates.tolist(), *self.failures]
+        if not len(self.replicates) or len(set(numbers)) < len(numbers) or min(numbers) < 0:
+            raise FieldError("replicates", "must be at least one number, none negative, and none twice or failed")
+        if len(set(self.latents)) < len(self.latents) or len(self.contexts) != len(self.latents):
+            raise FieldError("latents", f"must be distinct, one for each of {len(self.contexts)} texts of contexts")
 
     @property
     def n_replicates(self) -> int:
@@ -222,23 +232,46 @@ class Bootstrap:
             "warnings": dict(self.warnings),
             "settings": dict(self.settings),
         }
-        save_arrays(path, "Bootstrap", {name: getattr(self, name) for name in _ARRAYS}, meta)
+        save_arrays(path, _FILE, {name: getattr(self, name) for name in _FILE.arrays}, meta)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Bootstrap":
-        """Read what :meth:`save` wrote."""
-        arrays, meta = load_arrays(path, "Bootstrap")
-        try:
+        """Read what :meth:`save` wrote; raises :class:`~latentdag.errors.FileError` for a damaged file."""
+        arrays, meta = load_arrays(path, _FILE)
+        with naming_file(path, "replicates"):
+            failures = dict(meta["failures"])
+            if len(failures) < len(meta["failures"]):
+                raise FieldError("failures", "has a replicate twice")
             return cls(
                 latents=tuple(meta["latents"]),
                 contexts=tuple(meta["contexts"]),
-                failures={int(number): text for number, text in meta["failures"]},
+                failures=failures,
                 warnings=meta["warnings"],
                 settings=meta["settings"],
-                **{name: arrays[name] for name in _ARRAYS},
+                **arrays,
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is a damaged Bootstrap file ({type(error).__name__}: {error})") from None
+
+
+def check_replicates(
+    weights: np.ndarray, standardized: np.ndarray, closures: np.ndarray, cosines: np.ndarray | None = None
+) -> None:
+    """Check that matrices (R, d, d) of replicates are finite, closures partial orders, and that edges lie in them.
+
+    Raises
+    ------
+    FieldError
+    """
+    values = {"weights": weights, "standardized": standardized, "cosines": closures if cosines is None else cosines}
+    for name, value in values.items():
+        if not np.isfinite(value).all():
+            raise FieldError(name, "holds values that are not finite")
+    steps = closures.astype(np.float32)
+    if np.diagonal(closures, axis1=1, axis2=2).any() or ((steps @ steps > 0) & ~closures).any():
+        raise FieldError("closures", "an ancestor of an ancestor is no ancestor, or a latent is its own")
+    if ((weights != 0) | (standardized != 0))[~closures].any():
+        raise FieldError("weights", "a latent acts on one that it is no ancestor of")
+    if cosines is not None and not ((cosines >= 0) & (cosines < 1 + 1e-6)).all():
+        raise FieldError("cosines", "must lie between 0 and 1")
 
 
 def _quantile(drawn: np.ndarray, levels: Sequence[float]) -> np.ndarray:
@@ -249,7 +282,19 @@ def _quantile(drawn: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     return np.quantile(drawn, levels, method="weibull")
 
 
-_ARRAYS = (
-    "fit_weights", "fit_standardized", "fit_closure", "weights", "standardized", "closures", "cosines", "replicates",
-    "loglik", "converged",
+_FILE = Layout(
+    "Bootstrap",
+    {
+        "latents": [str],
+        "contexts": [str],
+        "failures": [(int, str)],
+        "warnings": {str: int},
+        "settings": {"kind": str, "seed": whole, str: object},
+    },
+    {
+        "fit_weights": "f dd", "fit_standardized": "f dd", "fit_closure": "b dd", "weights": "f rdd",
+        "standardized": "f rdd", "closures": "b rdd", "cosines": "f rdd", "replicates": "i r", "loglik": "f r",
+        "converged": "b r",
+    },
+    {"d": "latents"},
 )  # fmt: skip

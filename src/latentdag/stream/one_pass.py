@@ -186,7 +186,7 @@ def _run(
 ) -> Accumulator:
     sums = Accumulator(work.contexts, work.columns, work.sparse_products, cores(), work.axes)
     file = ProgressFile(checkpoint, work.identity(reader), seconds) if checkpoint is not None else None
-    done = file.restore(sums) if file else 0
+    done = file.restore(sums, work.block_rows) if file else 0
     bar.advance(done)
     row = done * work.block_rows
     for block in ahead(_blocks(reader, work, row)):

@@ -1,0 +1,238 @@
+"""What a file of each kind must hold, as a small table, and one check of it for writers and readers.
+
+Fields of the JSON text are described by their types::
+
+    str, bool, int, float       one such value; whole numbers are floats too, text has no NUL and no half characters
+    object                      any JSON
+    [kind]                      a list of that kind, of any length
+    (kind, kind)                a list of just these
+    {str: kind}                 a mapping from any text to that kind
+    {"name": kind, "more?": …}  a mapping that has these names; one that ends in "?" may be missing or null
+    a function                  called with the value; raises ValueError if it is not right
+
+Arrays by a letter for their type (f: float64, i: int64, b: bool) and one letter for each dimension: ``"f kpp"`` is a
+stack of k matrices p × p. Equal letters are equal sizes, across all arrays of a file.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+#: JSON nested deeper than this is nobody's options.
+DEEPEST = 40
+
+_TYPES = {"f": np.dtype("float64"), "i": np.dtype("int64"), "b": np.dtype("bool")}
+#: Characters that files and terminals cannot keep: NUL, and halves of surrogate pairs.
+NO_TEXT = re.compile("[\0\ud800-\udfff]")
+_WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number", dict: "a mapping"}
+
+
+class FieldError(ValueError):
+    """A field that is not what it must be; whoever knows the file makes a FileError of it."""
+
+    def __init__(self, name: str, reason: str):
+        self.name, self.reason = name if len(name) < 120 else f"{name[:120]}…", reason
+        super().__init__(f"{self.name}: {reason}")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a file of one kind holds.
+
+    Attributes
+    ----------
+    kind : str
+    fields : mapping
+        Of the JSON text.
+    arrays : mapping of name to type and dimensions
+        One whose name ends in "?" may be missing.
+    sizes : mapping of letter to field
+        Dimensions that are the length of a list; dots lead into mappings.
+    """
+
+    kind: str
+    fields: Mapping[str, Any]
+    arrays: Mapping[str, str]
+    sizes: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, meta: Any, found: Mapping[str, tuple[np.dtype, tuple[int, ...]]]) -> None:
+        """Check fields, and types and shapes of arrays: nothing but their headers is needed."""
+        check_field(meta, self.fields)
+        known = {name.removesuffix("?") for name in self.arrays}
+        for name in found:
+            if name not in known:  # a misspelt optional array must not be taken for a missing one
+                raise FieldError("file", f"has an array {shown(name)}, which a {self.kind} file does not")
+        sizes = {letter: len(_lookup(meta, place)) for letter, place in self.sizes.items()}
+        for name, form in self.arrays.items():
+            if name.removesuffix("?") in found:
+                _check_array(name.removesuffix("?"), form, *found[name.removesuffix("?")], sizes)
+            elif not name.endswith("?"):
+                raise FieldError(name, "is missing")
+
+
+def headers(arrays: Mapping[str, Any]) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+    """Type and shape of each array."""
+    return {name: (array.dtype, array.shape) for name, array in ((n, np.asarray(a)) for n, a in arrays.items())}
+
+
+def _lookup(meta: Mapping[str, Any], place: str) -> Any:
+    value: Any = meta
+    for name in place.split("."):
+        value = value[name]
+    return value
+
+
+def _check_array(name: str, form: str, dtype: np.dtype, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+    wanted, _, letters = form.partition(" ")
+    if dtype.newbyteorder("=") != _TYPES[wanted]:
+        raise FieldError(name, f"holds {dtype}, not {_TYPES[wanted]}")
+    if len(shape) != len(letters):
+        raise FieldError(name, f"has {len(shape)} dimensions, not {len(letters)}")
+    for letter, size in zip(letters, shape, strict=True):
+        if sizes.setdefault(letter, size) != size:
+            expected = ", ".join(str(sizes.get(each, "any")) for each in letters)
+            raise FieldError(name, f"has shape {shape}, where the rest of the file asks for ({expected})")
+
+
+def parse_json(text: str) -> Any:
+    """JSON without surprises: no name twice in a mapping, and not too deep.
+
+    Raises
+    ------
+    FieldError
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_distinct)
+    except RecursionError:
+        raise FieldError("JSON", "is nested too deep") from None
+    except ValueError as error:
+        raise FieldError("JSON", f"is no JSON ({error})") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name occurs twice in one mapping")
+    return found
+
+
+def check_field(value: Any, kind: Any, name: str = "") -> None:
+    """Check a parsed JSON value against its description; see the head of this file.
+
+    Raises
+    ------
+    FieldError
+        Naming the innermost field that is wrong.
+    """
+    if isinstance(kind, list | tuple):
+        _check_list(value, kind, name)
+    elif isinstance(kind, Mapping):
+        _check_mapping(value, kind, name)
+    elif kind is object:
+        _check_any(value, name, DEEPEST)
+    elif isinstance(kind, type):
+        _expect(_is(value, kind), value, kind, name)
+        _check_text(value, name)
+    else:
+        _call(kind, value, name)
+
+
+def _check_list(value: Any, kind: Any, name: str) -> None:
+    if not isinstance(value, list):
+        raise FieldError(name or "JSON", f"must be a list, not {shown(value)}")
+    if isinstance(kind, tuple) and len(value) != len(kind):
+        raise FieldError(name, f"must have {len(kind)} parts, not {len(value)}")
+    parts = kind if isinstance(kind, tuple) else kind * len(value)
+    for i, (part, each) in enumerate(zip(value, parts, strict=True)):
+        check_field(part, each, f"{name}[{i}]")
+
+
+def _check_mapping(value: Any, kind: Mapping[Any, Any], name: str) -> None:
+    _expect(isinstance(value, dict), value, dict, name)
+    dot = f"{name}." if name else ""
+    for key, each in kind.items():
+        if key is str:
+            for text, part in value.items():
+                check_field(text, str, name)
+                check_field(part, each, f"{dot}{text}")
+        elif not key.endswith("?") or value.get(key[:-1]) is not None:
+            if key.removesuffix("?") not in value:
+                raise FieldError(f"{dot}{key}", "is missing")
+            check_field(value[key.removesuffix("?")], each, dot + key.removesuffix("?"))
+
+
+def _check_any(value: Any, name: str, deepest: int) -> None:
+    if deepest == 0:
+        raise FieldError(name, f"is nested more than {DEEPEST} deep")
+    _check_text(value, name)
+    if isinstance(value, dict):
+        for key, part in value.items():
+            _check_text(key, name)
+            _check_any(part, name, deepest - 1)
+    elif isinstance(value, list):
+        for part in value:
+            _check_any(part, name, deepest - 1)
+
+
+def _is(value: Any, kind: type) -> bool:
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    if isinstance(value, int) and kind in (int, float):
+        return abs(value) < 2**63
+    return isinstance(value, kind)
+
+
+def whole(value: Any) -> None:
+    """Complain about anything but a whole number, of any size, as a kind of field."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"must be a whole number, not {shown(value)}")
+
+
+def finite(value: Any) -> None:
+    """Complain about anything but a finite number, as a kind of field."""
+    if not _is(value, float) or not math.isfinite(value):
+        raise ValueError(f"must be a finite number, not {shown(value)}")
+
+
+def proper_text(text: str) -> str:
+    """Return text that files, terminals and other programs can hold.
+
+    Raises
+    ------
+    ValueError
+        If it has a NUL character, or half of a character that UTF-16 writes as two.
+    """
+    if NO_TEXT.search(text):
+        raise ValueError(f"{shown(text)} has a character that is no text: rename it")
+    return text
+
+
+def _check_text(value: Any, name: str) -> None:
+    if isinstance(value, str):
+        _call(proper_text, value, name)
+
+
+def _call(check: Callable[[Any], object], value: Any, name: str) -> None:
+    try:
+        check(value)
+    except ValueError as error:
+        raise FieldError(name, str(error)) from None
+
+
+def _expect(right: bool, value: Any, kind: type, name: str) -> None:
+    if not right:
+        raise FieldError(name or "JSON", f"must be {_WORDS[kind]}, not {shown(value)}")
+
+
+def shown(value: Any) -> str:
+    """Enough of a value to recognise it; never all of one that somebody made to be long."""
+    if isinstance(value, list | dict):
+        return f"a {'list' if isinstance(value, list) else 'mapping'} of {len(value)}"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        return "a whole number beyond 64 bits"
+    return ascii(value) if not isinstance(value, str) or len(value) < 60 else f"{ascii(value[:60])}…"
