@@ -1,10 +1,13 @@
 """Files: one zip of plain arrays and one JSON text per object. No pickle; written whole or not at all."""
 
+import glob
 import json
 import os
 import tempfile
+import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,24 +16,82 @@ import numpy as np
 #: Raised when a later version cannot be read by this one.
 FORMAT_VERSION = 1
 
+#: How names of temporary files end.
+UNFINISHED = ".latentdag"
+
+
+class WriteError(OSError):
+    """An output cannot be written; the message names it, and ``reason`` says why."""
+
+    reason = ""
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what the system raises into one sentence that names the output: the data being read are not to blame."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.reason if isinstance(error, WriteError) else error.strerror or str(error)
+        made = WriteError(f"cannot write {path}: {reason[:1].lower()}{reason[1:]}")
+        made.reason = reason
+        raise made from None
+
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Write a temporary file beside ``path`` and move it there, so that readers never see half a file."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write a temporary file beside ``path`` and move it there, so that readers never see half a file.
+
+    A link stays a link: what it points to is replaced. Files that killed runs left behind are cleared.
+
+    Raises
+    ------
+    WriteError
+        If it cannot be written; what was there before is untouched.
+    """
+    target = Path(os.path.realpath(path))
+    with writing(path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _clear_unfinished(target)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=UNFINISHED)
+        try:
+            with open(temporary, "rb") as held:
+                if hold(held) is None:
+                    held.close()  # where there are no marks, files that are open may not be moved either
+                with os.fdopen(handle, "wb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                umask = os.umask(0)
+                os.umask(umask)
+                os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes private files; a result is as readable as any other
+                os.replace(temporary, target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+def hold(file: IO[Any]) -> bool | None:
+    """Mark an open file as that of a living process: True if it is ours now, False if another's, None if nobody can tell.
+
+    The system forgets the mark when the file is closed or the process ends, however it ends.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes private files; a result is as readable as any other
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # a system, or a file system, without such marks
+        return None
+    return True
+
+
+def _clear_unfinished(target: Path) -> None:
+    for left in target.parent.glob(f".{glob.escape(target.name)}.????????{UNFINISHED}"):
+        with suppress(OSError), left.open("rb") as file:
+            # a file this young may be one that its process has just made and not marked yet
+            if time.time() - left.stat().st_mtime > 1 and hold(file):
+                left.unlink()
 
 
 def save_arrays(

@@ -5,7 +5,6 @@ done, and the data speak against the model. Results go to stdout, progress and t
 """
 
 import json
-import shutil
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -94,12 +93,15 @@ def simulate(
     seed: Seed = 0,
 ) -> None:
     """Write a random model and samples from it: samples.csv, moments.npz and truth.npz."""
-    from latentdag.cli.files import write_screen
+    from latentdag.cli.files import SCREEN, write_screen
+    from latentdag.cli.place import reserved
     from latentdag.simulate import random_model
 
     truth = random_model(latents, features, density, convention, rng=seed)  # type: ignore[arg-type]
-    for path in write_screen(out, truth, samples, seed, noise):
-        typer.echo(f"wrote {path}")
+    with reserved(out, "simulate", SCREEN, SCREEN) as place, place.replaced() as new:
+        write_screen(new, truth, samples, seed, noise)
+    for name in SCREEN:
+        typer.echo(f"wrote {out / name}")
 
 
 @app.command()
@@ -116,17 +118,17 @@ def moments(
 ) -> None:
     """Count, mean and covariance of every context, in one pass over data of any size; goes on after a kill."""
     from latentdag.cli.files import read_moments
-    from latentdag.cli.run import progress_folder
+    from latentdag.cli.place import reserved
+    from latentdag.cli.run import unfinished_moments
 
     if out.suffix != ".npz":
         raise ValueError(f"{out}: moments are written as .npz")
     source: dict[str, Any] = {
         "context_column": context_column, "control": control, "layer": layer, "adjust": adjust,
     }  # fmt: skip
-    kept = progress_folder(out, data, source)  # sums so far; a later run with the same data goes on from here
-    found = read_moments(data, **source, checkpoint=kept / "moments", progress=progress)
-    found.save(out)
-    shutil.rmtree(kept.parent, ignore_errors=True)
+    with reserved(out, "moments", file=True) as place:
+        found = read_moments(data, **source, checkpoint=unfinished_moments(place, data, source), progress=progress)
+        found.save(out)
     counts = {str(c): int(n) for c, n in zip(found.contexts, found.counts, strict=True)}
     said = {"control": str(found.control), "features": found.n_features, "counts": counts}
     typer.echo(json.dumps(said) if as_json else repr(found))
