@@ -2,7 +2,14 @@
 
 from latentdag.core.errors import ContextError, NotInModelError
 
-__all__ = ["ContextError", "FewSamplesWarning", "LatentDAGWarning", "NotConvergedWarning", "NotInModelError"]
+__all__ = [
+    "ContextError",
+    "FewSamplesWarning",
+    "LatentDAGWarning",
+    "NotConvergedWarning",
+    "NotInModelError",
+    "SourceChangedWarning",
+]
 
 
 class LatentDAGWarning(UserWarning):
@@ -15,3 +22,7 @@ class NotConvergedWarning(LatentDAGWarning):
 
 class FewSamplesWarning(LatentDAGWarning):
     """A context's covariance was mostly replaced by the pooled one, so its own data say little."""
+
+
+class SourceChangedWarning(LatentDAGWarning):
+    """The data changed since a checkpoint was written, so the work begins anew."""

@@ -5,6 +5,7 @@ done, and the data speak against the model. Results go to stdout, progress and t
 """
 
 import json
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -41,17 +42,23 @@ Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr; by
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Bad input ends with one line on stderr and exit code 2, never a traceback."""
+    """Bad input ends with one line on stderr and exit code 2, never a traceback; a warning is one line there too."""
 
     @wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> None:
         try:
-            command(*args, **kwargs)
+            with warnings.catch_warnings():
+                warnings.showwarning = _one_line
+                command(*args, **kwargs)
         except (ValueError, OSError, ImportError, MemoryError) as error:
             typer.echo(f"latentdag: {' '.join(str(error).split()) or type(error).__name__}", err=True)
             raise typer.Exit(2) from None
 
     return guarded
+
+
+def _one_line(message: Warning | str, *_: Any) -> None:
+    typer.echo(f"latentdag: {' '.join(str(message).split())}", err=True)
 
 
 def _version(asked: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag import labels as lb
-from latentdag.stream.reader import Reader, file_identity, rebatch
+from latentdag.stream.reader import Reader, path_identity, rebatch
 from latentdag.stream.tables import feature_columns
 
 #: Values parsed at a time.
@@ -99,7 +99,7 @@ class DelimitedReader(Reader):
         return self._read(_GAPS, usecols=list(names))[list(names)]
 
     def identity(self) -> dict[str, str]:
-        return file_identity(self.path)
+        return path_identity(self.path)
 
 
 def _one_line(error: BaseException) -> str:
