@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import latentdag as ld
+from latentdag.cli import results
 from latentdag.cli.app import app
 from latentdag.cli.place import LIST, WORK, read_list, reserved
 from latentdag.cli.results import FIGURES, FILES, TABLES, file_names
@@ -29,6 +30,13 @@ def table(tmp_path_factory):
     small = ["--latents", "2", "--features", "3", "--samples", "200", "--seed", "3"]
     assert run(app, ["simulate", "--out", str(folder), *small]).exit_code == 0
     return folder / "samples.csv"
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Results with one figure that costs nothing, and no page."""
+    monkeypatch.setattr(results, "write_figures", lambda folder, *_: results.write_text(folder / "edges.svg", "<svg/>"))
+    monkeypatch.setattr(results, "write_report", lambda *_: None)
 
 
 def contents(folder):
@@ -71,7 +79,7 @@ def test_only_what_an_earlier_run_wrote_is_replaced_or_removed(table, tmp_path):
     assert without_times(found) == without_times(contents(alone))
 
 
-def test_results_can_go_where_the_data_are(table, tmp_path, monkeypatch):
+def test_results_can_go_where_the_data_are(table, tmp_path, monkeypatch, few):
     monkeypatch.chdir(tmp_path)
     Path("cells.csv").write_bytes(table.read_bytes())
     for _ in range(2):
@@ -81,7 +89,7 @@ def test_results_can_go_where_the_data_are(table, tmp_path, monkeypatch):
     assert not Path(WORK).exists()
 
 
-def test_a_file_of_ours_by_name_only_stops_the_run_before_the_work(table, tmp_path):
+def test_a_file_of_ours_by_name_only_stops_the_run_before_the_work(table, tmp_path, few):
     for name in ("report.html", "tables", "figures/edges.svg"):
         mine = tmp_path / name.replace("/", "-") / name
         mine.parent.mkdir(parents=True)
@@ -96,7 +104,7 @@ def test_a_file_of_ours_by_name_only_stops_the_run_before_the_work(table, tmp_pa
     assert (tmp_path / "s/samples.csv").exists()
 
 
-def test_results_of_earlier_versions_are_known_by_their_files(table, tmp_path):
+def test_results_of_earlier_versions_are_known_by_their_files(table, tmp_path, few):
     assert fit(table, tmp_path, "--bootstrap", "2").exit_code == 0
     (tmp_path / LIST).unlink()
     (tmp_path / "my_notes.txt").write_text("mine")
@@ -105,7 +113,7 @@ def test_results_of_earlier_versions_are_known_by_their_files(table, tmp_path):
     assert (tmp_path / "my_notes.txt").read_text() == "mine"
 
 
-def test_a_list_cannot_name_files_outside_its_folder(table, tmp_path):
+def test_a_list_cannot_name_files_outside_its_folder(table, tmp_path, few):
     (tmp_path / "out").mkdir()
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "out" / LIST).write_text(json.dumps({"fit": ["../mine", str(tmp_path / "mine")]}))
@@ -118,7 +126,7 @@ def test_a_list_cannot_name_files_outside_its_folder(table, tmp_path):
 # ---- where it cannot be written -------------------------------------------------------------------------------------
 
 
-def test_links_stay_links(table, tmp_path):
+def test_links_stay_links(table, tmp_path, few):
     (tmp_path / "far").mkdir()
     (tmp_path / "folder").symlink_to(tmp_path / "far")
     (tmp_path / "file.npz").symlink_to(tmp_path / "far/m.npz")
@@ -128,7 +136,7 @@ def test_links_stay_links(table, tmp_path):
     assert (tmp_path / "folder").is_symlink()
     assert (tmp_path / "file.npz").is_symlink()
     assert ld.Moments.load(tmp_path / "far/m.npz") is not None
-    assert (tmp_path / "far/report.html").is_file()
+    assert (tmp_path / "far/fit.npz").is_file()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["far", "file.npz", "folder"]
 
 
@@ -151,7 +159,7 @@ def test_the_folder_of_the_data_is_no_folder_for_results(tmp_path):
     one_line(fit(tmp_path, tmp_path), "holds the data")
 
 
-def test_a_place_where_another_run_works_is_left_to_it(table, tmp_path):
+def test_a_place_where_another_run_works_is_left_to_it(table, tmp_path, few):
     with reserved(tmp_path / "out", "fit"):
         one_line(fit(table, tmp_path / "out"), "another run is writing", str(tmp_path / "out"))
     assert fit(table, tmp_path / "out").exit_code == 0
@@ -173,7 +181,7 @@ def full_at(number, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["moments", "fit", "simulate", "reproduce"])
-def test_a_full_disk_leaves_the_old_result_and_says_so(command, table, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_old_result_and_says_so(command, table, tmp_path, monkeypatch, few):
     out = tmp_path / ("m.npz" if command == "moments" else "out")
     data = [str(table), "--control", "control"]
     arguments = {
@@ -194,14 +202,17 @@ def test_a_full_disk_leaves_the_old_result_and_says_so(command, table, tmp_path,
 # ---- kills ----------------------------------------------------------------------------------------------------------
 
 EVERY_KILL = """
-import os, sys
+import os
+import sys
 from pathlib import Path
+
 from latentdag.cli.place import check_settled, reserved
 from latentdag.storage import write_atomically
 
 OLD, NEW = {"a": "1", "tables/b": "1", "gone/c": "1"}, {"a": "2", "tables/b": "2", "tables/d": "2"}
 USERS = {"notes": "mine", "tables/notes": "mine"}
 root = Path(sys.argv[1])
+os.fsync = lambda _: None  # for speed: a kill takes nothing that was written to the system
 
 def make(folder, files):
     with reserved(folder, "fit", [*OLD, *NEW]) as place, place.replaced() as new:
@@ -258,7 +269,7 @@ def test_killed_at_any_file_operation_the_old_or_the_new_result_is_there(tmp_pat
     assert int(done.stdout) > 30
 
 
-def test_half_replaced_results_are_not_read_where_they_cannot_be_completed(table, tmp_path):
+def test_half_replaced_results_are_not_read_where_they_cannot_be_completed(table, tmp_path, few):
     assert fit(table, tmp_path).exit_code == 0
     (tmp_path / WORK / "ready").mkdir(parents=True)
     with (tmp_path / WORK / "lock").open("w") as file:

@@ -25,7 +25,7 @@ from typing import IO, Any
 
 import typer
 
-from latentdag.storage import hold, write_atomically, writing
+from latentdag.storage import WriteError, hold, write_atomically, writing
 
 WORK, LIST = ".latentdag", ".latentdag.json"
 
@@ -146,7 +146,11 @@ def reserved(
                     place.settle()
                     place.adopt(names, marks)
                 place.check_free(names)
-                yield place
+                try:
+                    yield place
+                except WriteError:
+                    with writing(out):  # what the user asked for, not the checkpoint that there was no room for
+                        raise
             except BaseException as error:
                 # only a kill leaves unfinished work behind, or an error after long work that a second try can build on
                 keep = not isinstance(error, Exception) or time.monotonic() - began > WORTH_KEEPING
