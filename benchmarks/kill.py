@@ -255,7 +255,7 @@ def main():
         print(f"Kills at random moments, seed {options.seed}: what was there after each, and in the end\n")
         print(table(rows, header))
         lines = [full(name, spec, places[name], share) for name, spec in chosen.items() for share in SHARES]
-        print("\nA full disk with room for a share of the result: exit code, which result is there, and what the run said\n")
+        print("\nA disk with room for a share of the result: exit code, which result is there, and what the run said\n")
         print(table(lines, ["command", "room", "code", "result", "left over", "said"]))
 
 

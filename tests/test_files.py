@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import latentdag as ld
 from latentdag.cli import results
 from latentdag.cli.app import app
-from latentdag.cli.place import LIST, WORK, read_list, reserved
+from latentdag.cli.place import LIST, WORK, check_settled, read_list, reserved
 from latentdag.cli.results import FIGURES, FILES, TABLES, file_names
 from latentdag.storage import hold, write_atomically
 from latentdag.stream import accumulate, one_pass
@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_the_old_result_and_says_so(command, table, tmp_path,
     assert run(app, [*arguments, "--out", str(out)]).exit_code == 0
     before = contents(tmp_path)
     size = 2 if command == "moments" else len(before)
-    for number in (0, int(np.random.default_rng().integers(size)), size - 1):
+    for number in (0, int(np.random.default_rng().integers(1, size))):
         with monkeypatch.context() as full:
             full_at(number, full)
             one_line(run(app, [*arguments, "--out", str(out)]), "cannot write", "no space left on device")
@@ -216,6 +216,7 @@ os.fsync = lambda _: None  # for speed: a kill takes nothing that was written to
 
 def make(folder, files):
     with reserved(folder, "fit", [*OLD, *NEW]) as place, place.replaced() as new:
+        write_atomically(place.unfinished("moments", files) / "piece", lambda file: file.write(b"half"))
         for name, text in files.items():
             write_atomically(new / name, lambda file: file.write(text.encode()))
 
@@ -269,6 +270,31 @@ def test_killed_at_any_file_operation_the_old_or_the_new_result_is_there(tmp_pat
     assert int(done.stdout) > 30
 
 
+def test_a_complete_result_whose_moves_fail_is_not_thrown_away(tmp_path, monkeypatch):
+    def write(text):
+        with reserved(tmp_path, "fit") as place, place.replaced() as new:
+            for name in ("a", "b"):
+                write_atomically(new / name, lambda file: file.write(text))
+
+    write(b"old")
+    with monkeypatch.context() as broken:
+        broken.setattr("latentdag.cli.place.Path.replace", replace_but(tmp_path / "b"))
+        with pytest.raises(OSError, match="cannot write .*: input/output error"):
+            write(b"new")
+    assert (tmp_path / "b").read_bytes() == b"old"
+    check_settled(tmp_path)
+    assert {(tmp_path / name).read_bytes() for name in ("a", "b")} == {b"new"}
+
+
+def replace_but(place):
+    def replace(path, target):
+        if target == place:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.replace(path, target)
+
+    return replace
+
+
 def test_half_replaced_results_are_not_read_where_they_cannot_be_completed(table, tmp_path, few):
     assert fit(table, tmp_path).exit_code == 0
     (tmp_path / WORK / "ready").mkdir(parents=True)
@@ -279,7 +305,8 @@ def test_half_replaced_results_are_not_read_where_they_cannot_be_completed(table
 
 
 def test_temporary_files_of_killed_writers_are_cleared_and_those_of_living_ones_are_not(tmp_path):
-    dead, living, others = (tmp_path / name for name in (".m.npz.aaaaaaaa.latentdag", ".m.npz.bbbbbbbb.latentdag", ".m.npz.x"))
+    names = (".m.npz.aaaaaaaa.latentdag", ".m.npz.bbbbbbbb.latentdag", ".m.npz.x")
+    dead, living, others = (tmp_path / name for name in names)
     for path in (dead, living, others):
         path.write_text("half")
         os.utime(path, (time.time() - 60,) * 2)
@@ -341,10 +368,11 @@ def test_readers_of_the_output_may_leave(tmp_path):
     assert (tmp_path / "out/truth.npz").is_file()
 
 
-@pytest.mark.parametrize(("redirected", "code"), [("2>&-", 0), (">&- 2>&-", 0), ("2> /dev/full", 0), ("> /dev/full", 2)])
+@pytest.mark.parametrize(("redirected", "code"), [(">&- 2>&-", 0), ("2> /dev/full", 0), ("> /dev/full", 2)])
 def test_closed_and_full_streams(redirected, code, tmp_path):
     command = ["sh", "-c", f'"$@" {redirected}', "sh", *SIMULATE]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == code
-    assert done.stderr == ("" if code == 0 else "latentdag: cannot write the standard output: No space left on device\n")
+    full = "latentdag: cannot write the standard output: No space left on device\n"
+    assert done.stderr == ("" if code == 0 else full)
     assert (tmp_path / "out/truth.npz").is_file()

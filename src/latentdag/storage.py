@@ -71,7 +71,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
 
 
 def hold(file: IO[Any]) -> bool | None:
-    """Mark an open file as that of a living process: True if it is ours now, False if another's, None if nobody can tell.
+    """Mark an open file as this process's: True if it is ours now, False if it is another's, None if nobody can tell.
 
     The system forgets the mark when the file is closed or the process ends, however it ends.
     """

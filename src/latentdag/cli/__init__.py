@@ -20,7 +20,7 @@ def main() -> None:
 
 
 def _lasting(stream: Any, number: int) -> Any:
-    """A standard stream that stays usable: closed from the start it leads nowhere, and readers may leave (``| head``)."""
+    """A standard stream that stays usable: closed from the start it leads nowhere; readers may leave (``| head``)."""
     if stream is None:
         return open(os.devnull, "r+")  # takes the number that is free, so that no file of ours can get it
     if number == 0 or stream.isatty():

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -60,13 +60,12 @@ class Place:
         others = [path for path in self.work.glob(f"{mine.name.rpartition('-')[0]}-*") if path != mine]
         if others:
             typer.echo(f"latentdag: what was unfinished of {self.out} had other data or options: begins anew", err=True)
-        for path in others:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        _remove(others)
         return mine
 
     @contextmanager
     def replaced(self) -> Iterator[Path]:
-        """An empty folder; at the end its files take the places of those of the last run, after an error nothing does."""
+        """An empty folder; at the end its files take the places of those of the last run, but not after an error."""
         new = self.work / "new"
         with writing(self.out):
             new.mkdir()
@@ -104,8 +103,7 @@ class Place:
                 with suppress(OSError):
                     (self.root / name).parent.rmdir()
             (ready / LIST).replace(self.root / LIST)
-        for left in (ready, self.work / "new"):
-            shutil.rmtree(left, ignore_errors=True)
+        _remove([ready, self.work / "new"])
 
     def adopt(self, names: Sequence[str], marks: Sequence[str]) -> None:
         """List the files of a result that an earlier version wrote, without a list."""
@@ -156,8 +154,8 @@ def reserved(
                 keep = not isinstance(error, Exception) or time.monotonic() - began > WORTH_KEEPING
                 raise
             finally:
-                if not keep:
-                    shutil.rmtree(work, ignore_errors=True)
+                if not keep and not (work / "ready").exists():  # a complete result is not thrown away
+                    _remove([*(path for path in work.iterdir() if path.name != "lock"), work])  # the lock goes last
     finally:
         for folder in missing:
             with suppress(OSError):  # results are in it
@@ -194,6 +192,14 @@ def write_list(folder: Path, files: dict[str, list[str]]) -> None:
     write_atomically(folder / LIST, lambda file: file.write(text.encode()))
 
 
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def _check_kind(out: Path, real: Path, file: bool) -> None:
     if file and real.is_dir():
         raise ValueError(f"{out} is a folder: name a file with --out")
@@ -221,6 +227,6 @@ def _marked(place: Place) -> IO[bytes]:
     except OSError:
         mark.close()
         if len(list(work.iterdir())) == 1:
-            shutil.rmtree(work)
+            _remove([work])
         raise
     return mark
