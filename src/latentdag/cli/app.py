@@ -7,7 +7,7 @@ done, and the data speak against the model. Results go to stdout, progress and t
 import json
 import warnings
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,13 +42,13 @@ Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr; by
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Bad input ends with one line on stderr and exit code 2, never a traceback; a warning is one line there too."""
+    """Bad input ends with one line on stderr and exit code 2, never a traceback; our warnings are one line too."""
 
     @wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> None:
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _one_line
+                warnings.showwarning = partial(_one_line, warnings.showwarning)
                 command(*args, **kwargs)
         except (ValueError, OSError, ImportError, MemoryError) as error:
             typer.echo(f"latentdag: {' '.join(str(error).split()) or type(error).__name__}", err=True)
@@ -57,8 +57,13 @@ def user_errors(command: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-def _one_line(message: Warning | str, *_: Any) -> None:
-    typer.echo(f"latentdag: {' '.join(str(message).split())}", err=True)
+def _one_line(usual: Callable[..., None], message: Warning | str, category: type[Warning], *rest: Any) -> None:
+    from latentdag.errors import LatentDAGWarning
+
+    if issubclass(category, LatentDAGWarning):
+        typer.echo(f"latentdag: {' '.join(str(message).split())}", err=True)
+    else:
+        usual(message, category, *rest)
 
 
 def _version(asked: bool) -> None:
