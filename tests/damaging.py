@@ -88,9 +88,9 @@ def load_piece(path: Path):
 def load_progress(path: Path):
     """The sums of a checkpoint, or None if it was put aside with a warning."""
     sums = Accumulator(("WT", "A"), ("x0", "x1", "x2"), False)
-    identity = json.loads(str(np.load(original_of(path))["meta"]))["identity"]
+    meta = json.loads(str(np.load(original_of(path))["meta"]))
     try:
-        done = _without_warning(lambda: ProgressFile(path, identity, 0.0).restore(sums, BLOCK))
+        done = _without_warning(lambda: ProgressFile(path, meta["source"], meta["options"], 0.0).restore(sums, BLOCK))
     except ValueError as error:
         if "belongs to other work" not in str(error):
             raise

@@ -89,27 +89,6 @@ def test_the_result_folder_has_everything(screen, tmp_path):
     assert "Mine" in (tmp_path / "r.md").read_text()
 
 
-def test_other_peoples_folders_are_left_alone(screen, tmp_path):
-    path, _, _ = written(screen, "csv", tmp_path)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.tex").write_text("years of work")
-    done = run(app, ["fit", str(path), "--control", "control", "--out", str(tmp_path / "mine")])
-    assert done.exit_code == 2
-    assert "holds other files" in done.stderr
-    assert (tmp_path / "mine/thesis.tex").read_text() == "years of work"
-
-
-def test_a_result_is_replaced_whole(screen, tmp_path):
-    path, _, _ = written(screen, "csv", tmp_path)
-    out = tmp_path / "result"
-    for method in ("likelihood", "closed-form"):
-        assert (
-            run(app, ["fit", str(path), "--control", "control", "--method", method, "--out", str(out)]).exit_code == 0
-        )
-    assert ld.Fit.load(out / "fit.npz").method == "closed-form"
-    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == []
-
-
 def test_moments_then_test_then_fit(screen, tmp_path):
     path, _, _ = written(screen, "csv", tmp_path)
     made = run(app, ["moments", str(path), "--control", "control", "--json", "--out", str(tmp_path / "m.npz")])
@@ -153,10 +132,10 @@ def killed_and_rerun(command, tmp_path, seen):
 def test_kill_during_a_bootstrap_loses_nothing(screen, tmp_path):
     path, _, _ = written(screen, "csv", tmp_path)
     command = [sys.executable, "-m", "latentdag.cli", "fit", str(path), "--control", "control", "--bootstrap", "40"]
-    kept = tmp_path / ".killed.progress"
+    kept = tmp_path / "killed/.latentdag"
 
     def some_replicates():
-        return any(p.is_file() and "moments" not in p.name for p in kept.rglob("*")) if kept.exists() else False
+        return any(kept.rglob("piece-*.npz"))
 
     killed = killed_and_rerun([*command, "--out", "killed"], tmp_path, some_replicates)
     subprocess.run([*command, "--out", "whole"], cwd=tmp_path, check=True, capture_output=True)

@@ -69,17 +69,17 @@ def test_synthetic(whole):
     )
     assert floor[2_500].to_numpy() / floor[25_000].to_numpy() == pytest.approx(10**0.5, rel=1e-3)
     assert [line["published"] for line in said["tables"]["Against the published panels"]][:2] == [0.53, 0.84]
-    assert not (whole / ".progress").exists()
+    assert not (whole / "synthetic/.latentdag").exists()
 
 
 def test_a_killed_run_goes_on_and_gives_the_same_bytes(tmp_path, whole):
     cut = start(tmp_path / "cut")
-    chunks, deadline = tmp_path / "cut/.progress", time.monotonic() + 120
+    chunks, deadline = tmp_path / "cut/synthetic/.latentdag", time.monotonic() + 120
     while time.monotonic() < deadline and cut.poll() is None and not list(chunks.glob("*/chunk-*.json")):
         time.sleep(0.01)
     cut.send_signal(signal.SIGKILL)
     assert cut.wait() == -signal.SIGKILL
-    assert not (tmp_path / "cut/synthetic").exists()
+    assert not (tmp_path / "cut/synthetic/README.md").exists()
     assert list(chunks.glob("*/chunk-*.json"))
     # the rest in two processes, against all of it in one
     assert start(tmp_path / "cut", "--jobs", "2").wait() == 0

@@ -18,6 +18,7 @@ __all__ = [
     "NotInModelError",
     "NumericalError",
     "RawCountsWarning",
+    "SourceChangedWarning",
 ]
 
 P = ParamSpec("P")
@@ -62,6 +63,10 @@ class FewSamplesWarning(LatentDAGWarning):
 
 class DamagedCheckpointWarning(LatentDAGWarning):
     """Work kept by an earlier run cannot be read, and is done again."""
+
+
+class SourceChangedWarning(LatentDAGWarning):
+    """The data changed since a checkpoint was written, so the work begins anew."""
 
 
 class RawCountsWarning(LatentDAGWarning):

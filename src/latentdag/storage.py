@@ -4,15 +4,17 @@ Readers trust nothing: the text is read and checked first, then the headers of t
 themselves. Members are never compressed, so a file takes no more memory than it has bytes.
 """
 
+import glob
 import json
 import math
 import os
 import re
 import struct
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,24 +40,82 @@ _HEADER = re.compile(
     r"\{'descr': '([<>|](?:f8|i8|b1|U\d{1,9}))', 'fortran_order': (?:True|False), 'shape': \(([\d, ]*)\), \} *\n"
 )
 
+#: How names of temporary files end.
+UNFINISHED = ".latentdag"
+
+
+class WriteError(OSError):
+    """An output cannot be written; the message names it, and ``reason`` says why."""
+
+    reason = ""
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what the system raises into one sentence that names the output: the data being read are not to blame."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.reason if isinstance(error, WriteError) else error.strerror or str(error)
+        made = WriteError(f"cannot write {path}: {reason[:1].lower()}{reason[1:]}")
+        made.reason = reason
+        raise made from None
+
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Write a temporary file beside ``path`` and move it there, so that readers never see half a file."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write a temporary file beside ``path`` and move it there, so that readers never see half a file.
+
+    A link stays a link: what it points to is replaced. Files that killed runs left behind are cleared.
+
+    Raises
+    ------
+    WriteError
+        If it cannot be written; what was there before is untouched.
+    """
+    target = Path(os.path.realpath(path))
+    with writing(path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _clear_unfinished(target)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=UNFINISHED)
+        try:
+            with open(temporary, "rb") as held:
+                if hold(held) is None:
+                    held.close()  # where there are no marks, files that are open may not be moved either
+                with os.fdopen(handle, "wb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                umask = os.umask(0)
+                os.umask(umask)
+                os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes private files; a result is as readable as any other
+                os.replace(temporary, target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+def hold(file: IO[Any]) -> bool | None:
+    """Mark an open file as this process's: True if it is ours now, False if it is another's, None if nobody can tell.
+
+    The system forgets the mark when the file is closed or the process ends, however it ends.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes private files; a result is as readable as any other
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # a system, or a file system, without such marks
+        return None
+    return True
+
+
+def _clear_unfinished(target: Path) -> None:
+    for left in target.parent.glob(f".{glob.escape(target.name)}.????????{UNFINISHED}"):
+        with suppress(OSError), left.open("rb") as file:
+            # a file this young may be one that its process has just made and not marked yet
+            if time.time() - left.stat().st_mtime > 1 and hold(file):
+                left.unlink()
 
 
 def save_arrays(

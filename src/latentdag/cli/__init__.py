@@ -1,22 +1,44 @@
 """The command line: thin commands over the library."""
 
+import io
+import os
 import sys
-import warnings
 from typing import Any
 
 
 def main() -> None:
     """Entry point of the ``latentdag`` command."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        setattr(sys, name, _lasting(getattr(sys, name), number))
     try:
         from latentdag.cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit("latentdag: the command line needs two more packages: pip install 'latentdag[cli]'")
-    warnings.formatwarning = _one_line
     app()
 
 
-def _one_line(message: Any, *_: Any, **__: Any) -> str:
-    """A warning as people want to read it: no file, no line of code."""
-    return f"latentdag: warning: {' '.join(str(message).split())}\n"
+def _lasting(stream: Any, number: int) -> Any:
+    """A standard stream that stays usable: closed from the start it leads nowhere; readers may leave (``| head``)."""
+    if stream is None:
+        return open(os.devnull, "r+")  # takes the number that is free, so that no file of ours can get it
+    if number == 0 or stream.isatty():
+        return stream
+    raw = io.BufferedWriter(_Pipe(number, "w", closefd=False))
+    return io.TextIOWrapper(raw, encoding=stream.encoding, errors=stream.errors, line_buffering=number == 2)
+
+
+class _Pipe(io.FileIO):
+    """Bytes to whoever reads them; what nobody reads any more is dropped, for the work is worth finishing."""
+
+    lost = False
+
+    def write(self, data: Any) -> int | None:
+        try:
+            return len(data) if self.lost else super().write(data)
+        except OSError as error:
+            self.lost = True  # once is enough: the interpreter tries again at its end
+            if isinstance(error, BrokenPipeError) or self.fileno() == 2:
+                return len(data)
+            raise OSError(f"cannot write the standard output: {error.strerror}") from None

@@ -5,9 +5,9 @@ done, and the data speak against the model. Results go to stdout, progress and t
 """
 
 import json
-import shutil
+import warnings
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,17 +42,28 @@ Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr; by
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Bad input ends with one line on stderr and exit code 2, never a traceback."""
+    """Bad input ends with one line on stderr and exit code 2, never a traceback; our warnings are one line too."""
 
     @wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> None:
         try:
-            command(*args, **kwargs)
+            with warnings.catch_warnings():
+                warnings.showwarning = partial(_one_line, warnings.showwarning)
+                command(*args, **kwargs)
         except (ValueError, OSError, ImportError, MemoryError) as error:
             typer.echo(f"latentdag: {' '.join(str(error).split()) or type(error).__name__}", err=True)
             raise typer.Exit(2) from None
 
     return guarded
+
+
+def _one_line(usual: Callable[..., None], message: Warning | str, category: type[Warning], *rest: Any) -> None:
+    from latentdag.errors import LatentDAGWarning
+
+    if issubclass(category, LatentDAGWarning):
+        typer.echo(f"latentdag: warning: {' '.join(str(message).split())}", err=True)
+    else:
+        usual(message, category, *rest)
 
 
 def _version(asked: bool) -> None:
@@ -94,12 +105,15 @@ def simulate(
     seed: Seed = 0,
 ) -> None:
     """Write a random model and samples from it: samples.csv, moments.npz and truth.npz."""
-    from latentdag.cli.files import write_screen
+    from latentdag.cli.files import SCREEN, write_screen
+    from latentdag.cli.place import reserved
     from latentdag.simulate import random_model
 
     truth = random_model(latents, features, density, convention, rng=seed)  # type: ignore[arg-type]
-    for path in write_screen(out, truth, samples, seed, noise):
-        typer.echo(f"wrote {path}")
+    with reserved(out, "simulate", SCREEN, SCREEN) as place, place.replaced() as new:
+        write_screen(new, truth, samples, seed, noise)
+    for name in SCREEN:
+        typer.echo(f"wrote {out / name}")
 
 
 @app.command()
@@ -117,17 +131,17 @@ def moments(
     """Count, mean and covariance of every context, in one pass over data of any size; goes on after a kill."""
     from latentdag import labels as lb
     from latentdag.cli.files import read_moments
-    from latentdag.cli.run import progress_folder
+    from latentdag.cli.place import reserved
+    from latentdag.cli.run import unfinished_moments
 
     if out.suffix != ".npz":
         raise ValueError(f"{out}: moments are written as .npz")
     source: dict[str, Any] = {
         "context_column": context_column, "control": control, "layer": layer, "adjust": adjust,
     }  # fmt: skip
-    kept = progress_folder(out, data, source)  # sums so far; a later run with the same data goes on from here
-    found = read_moments(data, **source, checkpoint=kept / "moments", progress=progress)
-    found.save(out)
-    shutil.rmtree(kept.parent, ignore_errors=True)
+    with reserved(out, "moments", file=True) as place:
+        found = read_moments(data, **source, checkpoint=unfinished_moments(place, data, source), progress=progress)
+        found.save(out)
     counts = dict(zip(lb.text_names(found.contexts), found.counts.tolist(), strict=True))
     said = {"control": str(found.control), "features": found.n_features, "counts": counts}
     typer.echo(json.dumps(said) if as_json else repr(found))

@@ -9,25 +9,30 @@ from rich.console import Console
 from rich.table import Table
 
 from latentdag import metrics
-from latentdag.cli.files import write_figure, write_screen
-from latentdag.cli.results import write_result
+from latentdag.cli.files import SCREEN, write_figure, write_screen
+from latentdag.cli.place import reserved
+from latentdag.cli.results import FIGURES, FILES, TABLES, file_names, write_result
 from latentdag.fitting import fit
 from latentdag.model import LatentModel
-from latentdag.moments import Moments
 from latentdag.report.about import moments_hash
 from latentdag.result import Fit
 from latentdag.simulate import random_model
 
 
 def run_demo(folder: Path, seed: int, samples: int) -> None:
-    """Simulate, fit, compare, print two tables and write the figure of both graphs."""
+    """Simulate, fit, compare, write everything, and print two tables."""
     console, progress = Console(), Console(stderr=True)
-    with progress.status("simulating a screen …"):
-        truth = random_model(rng=seed)
-        paths = write_screen(folder, truth, samples, seed, "gaussian")
-    m = Moments.load(folder / "moments.npz")
-    with progress.status("recovering the hidden variables …"):
-        found = fit(m)
+    names = [*SCREEN, "graphs.png", *(f"result/{name}" for name in file_names(FILES, TABLES, FIGURES))]
+    with reserved(folder, "demo", names, SCREEN) as place, place.replaced() as new:
+        with progress.status("simulating a screen …"):
+            truth = random_model(rng=seed)
+            m = write_screen(new, truth, samples, seed, "gaussian")
+        with progress.status("recovering the hidden variables …"):
+            found = fit(m)
+        _write_figure(new / "graphs.png", truth, found)
+        with progress.status("writing the report …"):
+            parameters = {"method": found.method, "seed": seed, "moments": moments_hash(m)}
+            write_result(new / "result", found, m, parameters)
     console.print(
         f"[bold]A simulated screen[/bold]: {m.n_features} features measured on {m.counts.sum():,} cells, one control "
         f"and {m.n_contexts} perturbations.\nBehind the features are {truth.n_latents} hidden causal variables that "
@@ -35,14 +40,11 @@ def run_demo(folder: Path, seed: int, samples: int) -> None:
     )
     console.print(_latent_table(truth, found))
     console.print(_score_table(truth, found))
-    paths.append(_write_figure(folder / "graphs.png", truth, found))
-    with progress.status("writing the report …"):
-        write_result(folder / "result", found, m, {"method": found.method, "seed": seed, "moments": moments_hash(m)})
     console.print(
         f"\nOpen [bold]{folder / 'result' / 'report.html'}[/bold] in a browser: what was checked, the graph, numbers."
-        f"\nOpen [bold]{paths[-1]}[/bold] for the true and the estimated latent graph side by side."
+        f"\nOpen [bold]{folder / 'graphs.png'}[/bold] for the true and the estimated latent graph side by side."
     )
-    progress.print(f"Everything written to {folder}/: {', '.join(path.name for path in paths)}")
+    progress.print(f"Everything written to {folder}/: {', '.join([*SCREEN, 'graphs.png', 'result'])}")
 
 
 def _latent_table(truth: LatentModel, found: Fit) -> Table:
@@ -97,7 +99,7 @@ def _signs_like(truth: LatentModel, found: Fit) -> Fit:
     return replace(found, model=found.model.rescaled(sign))
 
 
-def _write_figure(path: Path, truth: LatentModel, found: Fit) -> Path:
+def _write_figure(path: Path, truth: LatentModel, found: Fit) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -108,4 +110,3 @@ def _write_figure(path: Path, truth: LatentModel, found: Fit) -> Path:
     latent_graph(_signs_like(truth, found), axes[1], like=truth, title=f"Estimated (method {found.method})")
     write_figure(path, figure)
     plt.close(figure)
-    return path

@@ -105,13 +105,17 @@ def write_figure(path: Path, figure: Any) -> Path:
     return path
 
 
-def write_screen(folder: Path, truth: LatentModel, n: int, seed: int, noise: str) -> list[Path]:
-    """Samples of every context as csv, their moments, and the model they came from."""
+#: Files of a simulated screen: samples, their moments, and the model they came from.
+SCREEN = ("samples.csv", "moments.npz", "truth.npz")
+
+
+def write_screen(folder: Path, truth: LatentModel, n: int, seed: int, noise: str) -> Moments:
+    """Write samples of every context as csv, their moments, and the model they came from; returns the moments."""
     X, contexts = sample(truth, n, [seed, 1], noise)
     table = pd.DataFrame(X, columns=list(truth.feature_names))
     table.insert(0, "context", contexts)
-    paths = [folder / "samples.csv", folder / "moments.npz", folder / "truth.npz"]
-    write_csv(paths[0], table)
-    Moments.from_samples(X, contexts, control=truth.control, feature_names=truth.feature_names).save(paths[1])
-    truth.save(paths[2])
-    return paths
+    m = Moments.from_samples(X, contexts, control=truth.control, feature_names=truth.feature_names)
+    write_csv(folder / SCREEN[0], table)
+    m.save(folder / SCREEN[1])
+    truth.save(folder / SCREEN[2])
+    return m

@@ -1,12 +1,12 @@
 """``latentdag reproduce``: run experiments and write what they found, one folder each.
 
-Finished parts are kept in ``OUT/.progress`` until everything that was asked for is written: a run that was killed goes
-on there, whichever experiment it was in, and its ``runs.parquet`` is the same byte for byte.
+Finished parts are kept in hidden folders until everything that was asked for is written: a run that was killed goes on
+there, whichever experiment it was in, and its ``runs.parquet`` is the same byte for byte.
 """
 
 import json
-import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,11 +14,16 @@ import pandas as pd
 
 from latentdag import experiments
 from latentdag.cli.files import write_figure, write_text
+from latentdag.cli.place import reserved
 from latentdag.experiments.base import Experiment, Settings
 from latentdag.experiments.page import page, summary
 from latentdag.experiments.runner import chunk_folder, run_cells
 from latentdag.storage import write_atomically
 from latentdag.stream.optional import optional
+
+#: Files of an experiment besides its figures, and those by which a folder of earlier versions is known.
+FILES = ("runs.parquet", "summary.json", "README.md")
+MARKS = FILES[1:]
 
 
 def chosen(name: str) -> list[Experiment]:
@@ -45,27 +50,26 @@ def reproduce(
         raise ValueError("--fit is the generative model of 'semisynthetic'; no other experiment takes one")
     for package, extra in (("pyarrow", "big"), ("matplotlib", "plot")):
         optional(package, extra, "latentdag reproduce")  # complain before the work, not after it
-    kept, done, parts = out / ".progress", [], []
-    for experiment in asked:
-        settings = experiment.settings(models, seed, quick, fit)
-        parts.append(chunk_folder(experiment, settings, kept))
-        try:
-            rows = run_cells(experiment, settings, kept, jobs=jobs, scheduler=scheduler, progress=progress)
-        except FileNotFoundError as absent:
-            if name != "all" or experiment.name not in experiments.STUDIES:
-                raise
-            done.append((out / experiment.name, [f"skipped: {absent}"]))
-            continue
-        done.append((out / experiment.name, write_outcome(out / experiment.name, experiment, settings, rows)))
-    for folder in parts:
-        shutil.rmtree(folder, ignore_errors=True)
-    if not any(kept.iterdir()):  # another run may be at work in the same place
-        kept.rmdir()
+    done = []
+    with ExitStack() as stack:
+        places = [stack.enter_context(reserved(out / each.name, "reproduce", FILES, MARKS)) for each in asked]
+        for experiment, place in zip(asked, places, strict=True):
+            settings = experiment.settings(models, seed, quick, fit)
+            place.only(chunk_folder(experiment, settings, place.work))
+            try:
+                rows = run_cells(experiment, settings, place.work, jobs=jobs, scheduler=scheduler, progress=progress)
+            except FileNotFoundError as absent:
+                if name != "all" or experiment.name not in experiments.STUDIES:
+                    raise
+                done.append((place.out, [f"skipped: {absent}"]))
+                continue
+            with place.replaced() as new:
+                done.append((place.out, write_outcome(new, experiment, settings, rows)))
     return done
 
 
 def write_outcome(folder: Path, experiment: Experiment, settings: Settings, rows: pd.DataFrame) -> list[str]:
-    """Every run, the summary, figures and the page; the page last, so that it never points to what is not there."""
+    """Write every run, the summary, figures and the page into an empty folder; returns the findings."""
     outcome = experiment.summarize(rows, settings)
     write_parquet(folder / "runs.parquet", rows)
     said = summary(experiment, settings, outcome)

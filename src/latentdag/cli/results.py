@@ -1,11 +1,7 @@
-"""The folder that a fit leaves behind: written beside its place and moved there when it is complete."""
+"""The folder that a fit leaves behind: its files, and reading them again."""
 
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,65 +10,50 @@ import pandas as pd
 
 from latentdag import labels as lb
 from latentdag.cli.files import write_csv, write_figure, write_text
+from latentdag.cli.place import check_settled
 from latentdag.errors import FileError
 from latentdag.inference.stability import Bootstrap
 from latentdag.moments import Moments
 from latentdag.result import Fit
 from latentdag.schema import whole
-from latentdag.storage import read_json
+from latentdag.storage import read_json, write_atomically
 
 
-def check_place(folder: Path) -> None:
-    """Complain about the place for results before the work, not after it."""
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file, not a folder for results: choose another with --out")
-    if folder.is_dir() and any(folder.iterdir()) and not is_ours(folder):
-        raise FileExistsError(f"{folder} holds other files, which would be lost: choose another folder with --out")
+#: Files of a result; those of TABLES are in ``tables``, as csv and parquet, those of FIGURES in ``figures``.
+TABLES = ("edges", "unmixing", "intervals", "targets", "stability")
+FIGURES = ("latent-graph", "mixing", "spectra", "edges", "order-stability")
+MARKS = ("parameters.json", "fit.npz")
+FILES = (
+    *MARKS, "model.npz", "moments.npz", "bootstrap.npz", "summary.txt", "graph.graphml", "graph.dot", "report.html",
+)  # fmt: skip
 
 
-@contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder that takes the place of ``folder`` at the end; after an error the old one is untouched."""
-    check_place(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
-        yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o777 & ~umask)
-        if folder.exists():
-            shutil.rmtree(folder)
-        temporary.replace(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def is_ours(folder: Path) -> bool:
-    """Whether a folder was written by a fit before."""
-    return (folder / "parameters.json").is_file() and (folder / "fit.npz").is_file()
+def file_names(files: Iterable[str], tables: Iterable[str], figures: Iterable[str]) -> list[str]:
+    """Where files, tables and figures of a result are in its folder."""
+    return [
+        *files,
+        *(f"tables/{name}.{kind}" for name in tables for kind in ("csv", "parquet")),
+        *(f"figures/{name}.{kind}" for name in figures for kind in ("svg", "png")),
+    ]
 
 
 def write_result(
     folder: Path, found: Fit, m: Moments, parameters: Mapping[str, Any], bootstrap: Bootstrap | None = None
 ) -> list[str]:
-    """Everything about a fit; returns the names of the files, in order."""
-    with whole_folder(folder) as place:
-        found.save(place / "fit.npz")
-        found.model.save(place / "model.npz")
-        m.save(place / "moments.npz")
-        write_text(place / "parameters.json", json.dumps(parameters, indent=1) + "\n")
-        write_text(place / "summary.txt", found.summary() + "\n")
-        for name, table in tables(found, bootstrap).items():
-            write_table(place / "tables" / name, table)
-        write_graph(place, found)
-        write_figures(place / "figures", found, m, bootstrap)
-        if bootstrap is not None:
-            bootstrap.save(place / "bootstrap.npz")
-        write_report(place / "report.html", found, m, bootstrap, parameters)
-        names = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
-    return names
+    """Write everything about a fit into an empty folder; returns the names of the files, in order."""
+    found.save(folder / "fit.npz")
+    found.model.save(folder / "model.npz")
+    m.save(folder / "moments.npz")
+    write_text(folder / "parameters.json", json.dumps(parameters, indent=1) + "\n")
+    write_text(folder / "summary.txt", found.summary() + "\n")
+    for name, table in tables(found, bootstrap).items():
+        write_table(folder / "tables" / name, table)
+    write_graph(folder, found)
+    write_figures(folder / "figures", found, m, bootstrap)
+    if bootstrap is not None:
+        bootstrap.save(folder / "bootstrap.npz")
+    write_report(folder / "report.html", found, m, bootstrap, parameters)
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def read_result(folder: Path) -> tuple[Fit, Moments, Bootstrap | None, dict[str, Any]]:
@@ -85,7 +66,8 @@ def read_result(folder: Path) -> tuple[Fit, Moments, Bootstrap | None, dict[str,
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"no such folder: {folder}")
-    if not is_ours(folder):
+    check_settled(folder)
+    if not all((folder / name).is_file() for name in MARKS):
         raise ValueError(f"{folder} is not a folder written by 'latentdag fit': it has no fit.npz and parameters.json")
     parameters = read_json(folder / "parameters.json", {"seed?": whole, str: object})
     kept = folder / "bootstrap.npz"
@@ -131,7 +113,8 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     for column in text.select_dtypes("object"):
         text[column] = text[column].astype(str)
     text.attrs = {}  # notes are for people, and not all of them are JSON
-    parquet.write_table(pyarrow.Table.from_pandas(text, preserve_index=False), path.with_suffix(".parquet"))
+    made = pyarrow.Table.from_pandas(text, preserve_index=False)
+    write_atomically(path.with_suffix(".parquet"), lambda file: parquet.write_table(made, file))
 
 
 def write_graph(folder: Path, found: Fit) -> None:

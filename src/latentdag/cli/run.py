@@ -1,9 +1,6 @@
 """What ``latentdag fit`` and ``latentdag test`` do, between reading and writing."""
 
-import hashlib
 import json
-import shutil
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,9 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentdag import __version__
 from latentdag import labels as lb
 from latentdag.cli.files import read_moments
-from latentdag.cli.results import check_place, write_result
+from latentdag.cli.place import Place, reserved
+from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, write_result
 from latentdag.fitting import fit
 from latentdag.inference.bootstrap import bootstrap as resample
 from latentdag.inference.membership import membership_test
@@ -24,8 +23,6 @@ from latentdag.options import Options, check_method
 from latentdag.report.about import moments_hash, versions
 from latentdag.result import Fit
 
-#: Seconds of work after which an error leaves the progress made so far for the next try.
-WORTH_KEEPING = 30.0
 
 
 @dataclass(frozen=True)
@@ -62,25 +59,18 @@ class Job:
 
 def run_fit(job: Job) -> Said:
     """Read, fit, resample, compare, write."""
-    began = time.monotonic()
     known = None if job.truth is None else LatentModel.load(job.truth)
-    check_place(job.out)
     check_method(job.method)
-    kept = progress_folder(job.out, job.data, job.source)
-    try:
-        said = _fit_and_write(job, known, kept)
-    except Exception:
-        # only a kill leaves unfinished work behind, or an error after long work that a second try can build on
-        if time.monotonic() - began < WORTH_KEEPING:
-            shutil.rmtree(kept.parent, ignore_errors=True)
-        raise
-    shutil.rmtree(kept.parent, ignore_errors=True)
-    return said
+    if job.data.is_dir() and job.data.resolve() == job.out.resolve():
+        raise ValueError(f"{job.out} holds the data: choose another folder for the results with --out")
+    with reserved(job.out, "fit", file_names(FILES, TABLES, FIGURES), MARKS) as place:
+        return _fit_and_write(job, known, place)
 
 
-def _fit_and_write(job: Job, known: LatentModel | None, kept: Path) -> Said:
+def _fit_and_write(job: Job, known: LatentModel | None, place: Place) -> Said:
     began, method, seed = datetime.now(UTC), job.method, job.seed
-    m = read_moments(job.data, **job.source, checkpoint=kept / "moments", progress=job.progress)
+    kept = unfinished_moments(place, job.data, job.source)
+    m = read_moments(job.data, **job.source, checkpoint=kept, progress=job.progress)
     chosen = Options.among(method, job.options | {"penalty": _penalty(job.options["penalty"])})
     found = fit(m, **chosen, n_jobs=job.jobs, progress=job.progress)
     stability = None
@@ -91,7 +81,7 @@ def _fit_and_write(job: Job, known: LatentModel | None, kept: Path) -> Said:
             fit=found,
             rng=seed,
             n_jobs=job.jobs,
-            checkpoint=kept / f"bootstrap-{_key([chosen.to_json(), seed])}",
+            checkpoint=place.unfinished("bootstrap", [__version__, moments_hash(m), chosen.to_json(), seed]),
             progress=job.progress,
         )
     parameters = {
@@ -106,7 +96,8 @@ def _fit_and_write(job: Job, known: LatentModel | None, kept: Path) -> Said:
         "versions": versions(),
         "moments": moments_hash(m),
     }
-    files = write_result(job.out, found, m, parameters, stability)
+    with place.replaced() as new:
+        files = write_result(new, found, m, parameters, stability)
     text, compared = found.summary(), {}
     if known is not None:
         from latentdag.metrics import compare
@@ -117,14 +108,9 @@ def _fit_and_write(job: Job, known: LatentModel | None, kept: Path) -> Said:
     return Said(text, {**_as_json(found), **compared, "out": str(job.out)}, files)
 
 
-def progress_folder(out: Path, data: Path, source: dict[str, Any]) -> Path:
-    """Where unfinished work is kept, beside the result: a rerun of the same work goes on, other work begins anew."""
-    changed = data.stat().st_mtime_ns if data.exists() else 0
-    return out.with_name(f".{out.name}.progress") / _key([str(data.resolve()), changed, source])
-
-
-def _key(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode("utf-8", "backslashreplace")).hexdigest()[:12]
+def unfinished_moments(place: Place, data: Path, source: dict[str, Any]) -> Path:
+    """Where the sums so far are kept: a rerun of the same work goes on."""
+    return place.unfinished("moments", [__version__, str(data.resolve()), source])
 
 
 def _penalty(text: str) -> str | float:

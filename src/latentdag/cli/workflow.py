@@ -13,7 +13,8 @@ import pandas as pd
 from latentdag import datasets, report
 from latentdag import workflow as wf
 from latentdag.cli.files import write_figure
-from latentdag.cli.results import check_place, write_result, write_table
+from latentdag.cli.place import Place, reserved
+from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, write_result, write_table
 from latentdag.cli.run import Said, records
 from latentdag.datasets.containers import Cohort, Screen
 from latentdag.datasets.variants import names_in
@@ -24,13 +25,25 @@ from latentdag.stream.optional import optional
 #: Columns of a survival table that are looked for, unless others are named.
 TIMES, EVENTS = ("time", "OS.time", "_OS"), ("event", "OS", "_OS_IND")
 
+#: Files beside those of the fit.
+PAGES = ("workflow.html", "workflow.md")
+SURVIVAL_TABLES = ("survival-latents", "survival-genes", "survival-random", "scores", "membership", "genes")
+SURVIVAL_FIGURES = ("latent-graph-survival", "hazard-latents", "hazard-genes")
+
 
 def run_workflow(
     screen: str, cohort: str, out: Path, source: dict[str, Any], options: dict[str, Any], progress: bool | None
 ) -> Said:
     """Read a screen and a cohort, run the workflow, write the fit's folder and into it what survival says."""
+    names = file_names((*FILES, *PAGES), (*TABLES, *SURVIVAL_TABLES), (*FIGURES, *SURVIVAL_FIGURES))
+    with reserved(out, "fit", names, MARKS) as place:
+        return _run_and_write(screen, cohort, place, source, options, progress)
+
+
+def _run_and_write(
+    screen: str, cohort: str, place: Place, source: dict[str, Any], options: dict[str, Any], progress: bool | None
+) -> Said:
     began = time.monotonic()
-    check_place(out)
     measured, adjust = read_screen(screen, source)
     patients = read_cohort(cohort, source)
     chosen = dict(options)
@@ -49,12 +62,14 @@ def run_workflow(
         "versions": versions(),
         "moments": moments_hash(found.moments),
     }
-    files = write_result(out, found.fit, found.moments, parameters)
-    return Said("\n".join(found.sentences()), _as_json(found, out), sorted([*files, *_write(out, found)]))
+    with place.replaced() as new:
+        files = write_result(new, found.fit, found.moments, parameters)
+        files = sorted({*files, *_write(new, found)})
+    return Said("\n".join(found.sentences()), _as_json(found, place.out), files)
 
 
 def _write(out: Path, found: wf.Workflow) -> list[str]:
-    """Pages, tables and figures of survival, beside those of the fit."""
+    """Pages, tables and figures of survival, beside those of the fit; returns their names."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -62,15 +77,15 @@ def _write(out: Path, found: wf.Workflow) -> list[str]:
 
     from latentdag.workflow.page import figures
 
-    tables = {
-        "survival-latents": found.latents.reset_index(names="latent"),
-        "survival-genes": found.genes.reset_index(names="gene"),
-        "survival-random": found.random.reset_index(names="mixture"),
-        "scores": found.scores.reset_index(names="patient"),
-        "membership": found.membership.summary.reset_index().assign(unchanged=_aligned(found)),
-        "genes": found.choice.table.reset_index(),
-    }
-    for name, table in tables.items():
+    tables = (
+        found.latents.reset_index(names="latent"),
+        found.genes.reset_index(names="gene"),
+        found.random.reset_index(names="mixture"),
+        found.scores.reset_index(names="patient"),
+        found.membership.summary.reset_index().assign(unchanged=_aligned(found)),
+        found.choice.table.reset_index(),
+    )
+    for name, table in zip(SURVIVAL_TABLES, tables, strict=True):
         write_table(out / "tables" / name, table)
     for name, figure in figures(found).items():
         for kind in ("svg", "png"):
@@ -80,12 +95,9 @@ def _write(out: Path, found: wf.Workflow) -> list[str]:
     report.write(
         found.fit, out / "report.html", found.moments, tests=found.membership, data=found.samples, title=found.screen
     )
-    for name in ("workflow.html", "workflow.md"):
+    for name in PAGES:
         wf.write(found, out / name, report_link="report.html")
-    return [
-        *(f"tables/{name}.csv" for name in tables), "figures/latent-graph-survival.png", "figures/hazard-latents.png",
-        "figures/hazard-genes.png", "workflow.html", "workflow.md",
-    ]  # fmt: skip
+    return file_names(PAGES, SURVIVAL_TABLES, SURVIVAL_FIGURES)
 
 
 def _aligned(found: wf.Workflow) -> list[float]:

@@ -57,7 +57,6 @@ def run_cells(
     if not cells:
         raise ValueError(f"{experiment.name}: there is nothing to run with {settings}")
     folder = chunk_folder(experiment, settings, kept)
-    folder.mkdir(parents=True, exist_ok=True)
     chunks = [
         (number, cells[start : start + experiment.chunk])
         for number, start in enumerate(range(0, len(cells), experiment.chunk))

@@ -21,6 +21,7 @@ from latentdag.methods.assembly import finish
 from latentdag.methods.starts import given_start
 from latentdag.model import LatentModel
 from latentdag.moments import Moments
+from latentdag.options import DEFAULT
 from latentdag.preparation import edge_rules, prepare
 from latentdag.result import Fit
 
@@ -88,7 +89,7 @@ def from_the_truth(truth: LatentModel, m: Moments) -> Fit:
     found = search(prepared.design, [given_start(prepared, truth)], rules)
     if found is None:
         raise ValueError("the likelihood is not finite at the truth")
-    return finish(m, prepared, found, "likelihood", {"means": True}, rules.penalty, {})
+    return finish(m, prepared, found, DEFAULT, rules.penalty, {})
 
 
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:

@@ -31,7 +31,7 @@ class Checkpoint:
     """A folder of finished pieces of one piece of work.
 
     The folder remembers what it belongs to (``run.json``). Going on in it with other data, options or seed is refused:
-    half of the pieces would answer another question.
+    half of the pieces would answer another question, and those that are there may be wanted still.
 
     Parameters
     ----------
@@ -45,7 +45,6 @@ class Checkpoint:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"the checkpoint {self.folder} is a file: name a folder")
-        self.folder.mkdir(parents=True, exist_ok=True)
         record = self.folder / "run.json"
         if record.exists():
             self._check(record, identity)

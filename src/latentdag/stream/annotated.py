@@ -10,7 +10,7 @@ import pandas as pd
 from latentdag import labels as lb
 from latentdag.stream.arrays import ArrayReader, CompressedReader
 from latentdag.stream.optional import optional
-from latentdag.stream.reader import Reader, file_identity
+from latentdag.stream.reader import Reader, digest, path_identity
 
 
 class AnnDataReader(Reader):
@@ -53,10 +53,8 @@ class AnnDataReader(Reader):
         return pd.DataFrame({name: obs_column(self.adata, name) for name in names})
 
     def identity(self) -> dict[str, str]:
-        known = {"cells": str(self.n_rows), "layer": str(self.layer)}
-        if self.adata.isbacked:
-            return {**known, **file_identity(Path(self.adata.filename))}
-        return {**known, **self.matrix.identity()}
+        known = path_identity(Path(self.adata.filename)) if self.adata.isbacked else self.matrix.identity()
+        return {**known, "cells": digest(self.adata.obs_names.to_numpy(str)), "layer": str(self.layer)}
 
 
 def obs_column(adata: Any, key: Any) -> pd.Series:
@@ -80,7 +78,8 @@ class _BackedSparse(ArrayReader):
 
     def __init__(self, X: Any, labels: Any, name: str):
         self.X, self.labels, self.name, self.sparse = X, labels, name, True
-        self.n_rows = X.shape[0]
+        self.n_rows, p = X.shape
+        self.all_features = [f"x{j}" for j in range(p)]
 
 
 def _sliceable(X: Any, labels: Any, name: str) -> ArrayReader:
@@ -152,8 +151,7 @@ class StoreReader(Reader):
         return pd.DataFrame({name: self._obs(name) for name in names})
 
     def identity(self) -> dict[str, str]:
-        known = file_identity(self.path) if self.path.is_file() else {"folder": self.path.name}
-        return {**known, "layer": str(self.layer), **self.matrix.identity()}
+        return {**path_identity(self.path), "layer": str(self.layer)}
 
     def close(self) -> None:
         if hasattr(self.group, "close"):

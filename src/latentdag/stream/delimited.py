@@ -10,7 +10,7 @@ import pandas as pd
 from pandas.io.common import get_handle
 
 from latentdag import labels as lb
-from latentdag.stream.reader import Reader, file_identity, rebatch
+from latentdag.stream.reader import Reader, path_identity, rebatch
 from latentdag.stream.tables import feature_columns
 
 #: Values parsed at a time.
@@ -159,7 +159,7 @@ class DelimitedReader(Reader):
         return read_table(self.path, _GAPS, usecols=list(names))[list(names)]
 
     def identity(self) -> dict[str, str]:
-        return file_identity(self.path)
+        return path_identity(self.path)
 
 
 def _one_line(error: BaseException) -> str:

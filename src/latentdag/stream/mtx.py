@@ -17,7 +17,7 @@ from scipy import io, sparse
 
 from latentdag import labels as lb
 from latentdag.stream.delimited import is_delimited, read_header, read_table
-from latentdag.stream.reader import Reader, digest, file_identity, rebatch
+from latentdag.stream.reader import Reader, digest, path_identity, rebatch
 
 #: Entries parsed at a time.
 _ENTRIES = 2_000_000
@@ -194,7 +194,7 @@ class MtxReader(Reader):
         return found[0]
 
     def identity(self) -> dict[str, str]:
-        return {**file_identity(self.path), "barcodes": digest(self.barcodes)}
+        return {**path_identity(self.path), "barcodes": digest(self.barcodes)}
 
 
 def _find(folder: Path, names: Sequence[str]) -> Path | None:

@@ -75,7 +75,8 @@ def moments(
         Rows of a block; by default so many that products are fast and blocks stay under about a gigabyte.
     checkpoint : path, optional
         A file to keep the sums in. A later call with the same source and options goes on where the last one stopped,
-        and gives the same answer to the last bit. It stays there: delete it once the moments are saved.
+        and gives the same answer to the last bit; if the source changed in between, it begins anew with a
+        :class:`~latentdag.errors.SourceChangedWarning`. It stays there: delete it once the moments are saved.
     checkpoint_seconds : float
         Seconds between two writings, at least.
     progress : bool, optional
@@ -136,9 +137,9 @@ class _Work:
         p, rows = len(self.columns), min(self.block_rows, reader.n_rows)
         return 12 * SPARSE_VALUES * 3 if self.sparse_products else 3 * 8 * rows * p
 
-    def identity(self, reader: Reader) -> dict[str, str]:
+    def options(self) -> dict[str, str]:
+        """Everything that the sums depend on besides the source."""
         return {
-            **reader.identity(),
             "contexts": digest(self.contexts, self.codes),
             "features": digest(self.columns),
             "covariates": "none" if self.C is None else digest(self.C),
@@ -185,7 +186,7 @@ def _run(
     reader: Reader, work: _Work, bar: Progress, checkpoint: str | os.PathLike[str] | None, seconds: float
 ) -> Accumulator:
     sums = Accumulator(work.contexts, work.columns, work.sparse_products, cores(), work.axes)
-    file = ProgressFile(checkpoint, work.identity(reader), seconds) if checkpoint is not None else None
+    file = ProgressFile(checkpoint, reader.identity(), work.options(), seconds) if checkpoint is not None else None
     done = file.restore(sums, work.block_rows) if file else 0
     bar.advance(done)
     row = done * work.block_rows

@@ -18,6 +18,9 @@ from scipy import sparse
 from latentdag.rows import as_rows, is_sparse
 from latentdag.stream.damage import reading
 
+#: Values that are hashed at a time.
+_HASHED = 2**22
+
 
 class Reader:
     """Rows of one source, in one fixed order.
@@ -74,8 +77,13 @@ class Reader:
         )
 
     def identity(self) -> dict[str, str]:
-        """What tells this source from others, for checkpoints."""
-        return {"rows": str(self.n_rows)}
+        """What tells this source from others and from what it was before, for checkpoints: here, every value."""
+        found, step = hashlib.sha256(), max(1, _HASHED // max(1, len(self.all_features)))
+        for block in self._blocks(step, 0):
+            rows = as_rows(block, self.name)
+            for part in (rows.indptr, rows.indices, rows.data) if is_sparse(rows) else (rows,):
+                found.update(np.ascontiguousarray(part))
+        return {"rows": str(self.n_rows), "columns": str(len(self.all_features)), "values": found.hexdigest()[:16]}
 
     def close(self) -> None:
         """Let go of open files."""
@@ -117,10 +125,15 @@ def ahead(blocks: Iterator[Any]) -> Iterator[Any]:
             del block  # or three blocks would be in memory while the next is waited for
 
 
-def file_identity(path: Path) -> dict[str, str]:
-    """Name, size and time of a file."""
-    stat = path.stat()
-    return {"file": path.name, "size": str(stat.st_size), "changed": str(stat.st_mtime_ns)}
+def path_identity(path: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
+    """Name, size and time of a file, or of every file of a folder (or of those given)."""
+    if path.is_file():
+        stat = path.stat()
+        return {"file": path.name, "size": str(stat.st_size), "changed": str(stat.st_mtime_ns)}
+    inside = [(str(file.relative_to(path)), file.stat()) for file in sorted(files or path.rglob("*")) if file.is_file()]
+    # what a run of ours keeps there while it works is no part of the data
+    stats = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in inside if ".latentdag" not in name]
+    return {"folder": path.name, "files": str(len(stats)), "their names, sizes and times": digest(stats)}
 
 
 def digest(*parts: Any) -> str:

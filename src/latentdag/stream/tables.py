@@ -9,7 +9,7 @@ import pandas as pd
 from latentdag import labels as lb
 from latentdag.rows import numbers
 from latentdag.stream.optional import optional
-from latentdag.stream.reader import Reader, digest, file_identity, rebatch
+from latentdag.stream.reader import Reader, path_identity, rebatch
 
 
 def feature_columns(
@@ -81,10 +81,6 @@ class TableReader(Reader):
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
         return pd.DataFrame({name: self._column(name) for name in names})
 
-    def identity(self) -> dict[str, str]:
-        first = next(iter(self.blocks(1)))
-        return {"rows": str(self.n_rows), "columns": str(len(self.all_features)), "first row": digest(first)}
-
 
 class ParquetReader(Reader):
     """Rows of a parquet file, or of all parquet files of a folder in the order of their names.
@@ -137,10 +133,7 @@ class ParquetReader(Reader):
         return pd.concat([file.read(columns=list(names)).to_pandas() for file in self.files], ignore_index=True)
 
     def identity(self) -> dict[str, str]:
-        files = [file_identity(path) for path in self.paths]
-        return (
-            files[0] if len(files) == 1 else {"files": str(len(files)), "their names, sizes and times": digest(files)}
-        )
+        return path_identity(self.path, self.paths)
 
     def close(self) -> None:
         for file in self.files:
