@@ -127,7 +127,7 @@ def from_the_truth(truth, m):
     prepared = prepare(m)
     rules = edge_rules(prepared, 0.5 * np.log(prepared.design.N))
     found = search(prepared.design, [given_start(prepared, truth)], rules)
-    return finish(m, prepared, found, "likelihood", {"means": True}, rules.penalty, {})
+    return finish(m, prepared, found, ld.Options(), rules.penalty, {})
 
 
 def against_truth(convention, d, density, models, seed, n=2_500):
