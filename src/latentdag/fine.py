@@ -1,8 +1,11 @@
-"""Directions of nearly collinear features that covariances in float64 forget, and samples do not.
+"""What means and covariances in float64 forget, and samples do not.
 
-A covariance forgets directions 1e-8 times smaller than the largest, because it squares them; the samples do not. Where
-a first look at the samples shows such directions, the accumulator sums squares along the principal axes of those
-samples instead of the features, and the moments keep these sums beside the covariances.
+A covariance forgets directions 1e-8 times smaller than the largest, because it squares them. Where a first look at the
+samples shows such directions, the accumulator sums squares along the principal axes of those samples too, and the
+moments keep these sums beside the covariances.
+
+A mean that is 1e12 deviations away from zero is rounded by 1e-4 deviations; merged covariances would feel it. So a mean
+is kept as two numbers whose sum it is, the second being what rounding took off the first.
 """
 
 from collections.abc import Sequence
@@ -34,19 +37,10 @@ class FineScale:
     axes: np.ndarray
     covariances: np.ndarray
 
-    @property
-    def back(self) -> np.ndarray:
-        """The inverse of the axes (p, p): they are an orthogonal matrix, divided by the features' deviations."""
-        return self.axes.T / np.square(self.axes).sum(axis=0)[:, None]
-
-    def in_features(self, S: np.ndarray) -> np.ndarray:
-        """A scatter along the axes (p, p) as one of the features."""
-        whole = self.back @ S @ self.back.T
-        return 0.5 * (whole + whole.T)
-
     def along(self, axes: np.ndarray) -> "FineScale":
         """The same along other axes."""
-        turn = axes @ self.back
+        # The inverse of the axes: they are an orthogonal matrix, divided by the features' deviations.
+        turn = axes @ (self.axes.T / np.square(self.axes).sum(axis=0)[:, None])
         return FineScale(axes, turn @ self.covariances @ turn.T)
 
     def select(self, rows: Sequence[int]) -> "FineScale":
@@ -59,11 +53,18 @@ class FineScale:
         return np.flatnonzero(pooled > ROUNDING**2 * pooled.max())
 
 
-def fine_axes(X: np.ndarray, codes: np.ndarray) -> np.ndarray | None:
+def two_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``a + b`` of vectors (p,) as the float64 number and the rest that rounding took off it (2, p); Knuth's."""
+    whole = a + b
+    part = whole - a
+    return np.array([whole, (a - (whole - part)) + (b - part)])
+
+
+def fine_axes(X: np.ndarray, codes: np.ndarray, n_covariates: int = 0) -> np.ndarray | None:
     """Return the principal axes (p, p) of rows X (n, p) of contexts ``codes`` (n,), if their covariance forgets one.
 
     There must be twice as many rows as features, in double precision, and every feature must vary: otherwise the rows
-    cannot tell.
+    cannot tell. Covariates right of the features (p + c in all) are axes of their own.
     """
     n, p = X.shape
     if X.dtype.itemsize < 8 or n < 2 * p or not np.isfinite(X).all():
@@ -81,4 +82,4 @@ def fine_axes(X: np.ndarray, codes: np.ndarray) -> np.ndarray | None:
         return None
     s, Vt = linalg.svd(np.linalg.qr(Y, mode="r"))[1:]
     forgotten = (s < FORGOTTEN * s[0]) & (s > ROUNDING * s[0])
-    return Vt / (size * deviation) if forgotten.any() else None
+    return linalg.block_diag(Vt / (size * deviation), np.eye(n_covariates)) if forgotten.any() else None

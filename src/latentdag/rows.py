@@ -36,15 +36,19 @@ def as_rows(X: Any, name: str = "X") -> Any:
         raise ValueError(f"{name} must have two dimensions (samples, features), got shape {X.shape}")
     if is_sparse(X):
         X = _compressed(X, name)
-    values = X.data if is_sparse(X) else X
-    if X.dtype.kind in "iu" and X.dtype.itemsize == 8 and values.size:
+    _check_whole(X.data if is_sparse(X) else X, name)
+    return X
+
+
+def _check_whole(values: np.ndarray, name: str) -> None:
+    """Complain about whole numbers that float64 cannot hold."""
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size:
         largest = max(int(values.max()), -int(values.min()))
         if largest > _WHOLE:
             raise ValueError(
                 f"{name} holds the whole number {largest}, and float64 cannot tell numbers beyond 2**53 from their "
                 "neighbours: subtract an offset from that feature first"
             )
-    return X
 
 
 def check_dtype(dtype: Any, name: str) -> None:

@@ -96,7 +96,7 @@ class DelimitedReader(Reader):
         return part.to_numpy(dtype=float)
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
-        return self._read(_GAPS, usecols=list(names))[list(names)]
+        return self._read(_GAPS, usecols=list(names), float_precision="round_trip")[list(names)]
 
     def identity(self) -> dict[str, str]:
         return file_identity(self.path)

@@ -203,7 +203,7 @@ def _open(path: Path) -> Any:
 
 def _table(path: Path, **options: Any) -> pd.DataFrame:
     try:
-        return pd.read_csv(path, keep_default_na=False, na_values=[""], **options)
+        return pd.read_csv(path, keep_default_na=False, na_values=[""], float_precision="round_trip", **options)
     except (ValueError, OSError, EOFError, pd.errors.ParserError) as error:
         raise ValueError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
 
