@@ -12,7 +12,7 @@ import numpy as np
 import latentdag as ld
 from latentdag.errors import LatentDAGWarning
 
-from doors import ALWAYS, OTHERS, Refused, opened
+from doors import ALWAYS, OTHERS, SLOW, Refused, opened
 from random_rows import random_case
 
 #: Largest error of means and covariances, in standard deviations.
@@ -107,7 +107,7 @@ def _wrong_fine(case, found, order):
         Y = (rows - rows.mean(axis=0)) @ found.fine.axes.T
         if len(Y) > 1:
             exact = Y.std(axis=0, ddof=1)
-            made = np.sqrt(np.diagonal(found.fine.covariances[i]))
+            made = np.sqrt(np.maximum(np.diagonal(found.fine.covariances[i]), 0))
             gap = np.abs(made - exact)
             if not (gap <= FINE_TOLERANCE * exact + 1e-13 * exact.max()).all():
                 return f"fine scale wrong by {(gap / exact.max()).max():.2g} of the largest"
@@ -118,7 +118,9 @@ def one_case(seed, number, folder, doors=4):
     """Outcomes of one random case through all quick doors and some others: the case, and (door, outcome, words)."""
     rng = np.random.default_rng([seed, number])
     case = random_case(rng)
-    chosen = {**ALWAYS, **{name: OTHERS[name] for name in rng.permutation(sorted(OTHERS))[:doors].tolist()}}
+    weights = np.array([0.2 if name in SLOW else 1.0 for name in OTHERS])
+    some = rng.choice(list(OTHERS), size=doors, replace=False, p=weights / weights.sum()).tolist()
+    chosen = {**ALWAYS, **{name: OTHERS[name] for name in some}}
     made = []
     for name, door in chosen.items():
         place = folder / "case"
@@ -142,7 +144,7 @@ def many_cases(seed, numbers, folder):
                 how = "disagreement"
             counts[case.kind, how] += 1
             if how not in ("accepted", "refused"):
-                bad.append((number, case.kind, name, how, said[:300]))
+                bad.append((number, f"{case.kind} {case.flaw}".strip(), name, how, said[:300]))
         if {"accepted", "refused"} <= ends and case.refused is None:
             counts[case.kind, "disagreement"] += 1
             bad.append((number, case.kind, "some doors", "disagreement", "some accept it and some refuse it"))

@@ -42,10 +42,6 @@ class Case:
         return len(self.codes)
 
     @property
-    def texts(self) -> list[str]:
-        return [f"k{code}" for code in self.codes]
-
-    @property
     def column_labels(self) -> list[str]:
         return [f"k{k}" for k in range(len(self.labels))]
 
@@ -57,14 +53,14 @@ class Case:
         found = [exact_moments(part) for part in parts]
         deviations = _deviations([S for _, S in found], counts)
         if self.covariates is not None:
-            p, C = self.values.shape[1], _design(self.covariates)
+            C = _design(self.covariates)
             joint = np.hstack([self.values, C])
             found = [exact_moments(joint[self.codes == k]) for k in range(len(self.labels))]
             residual = exact_residuals([m for m, _ in found], [S for _, S in found], counts, C.shape[1])
             if residual is None or self.n - len(self.labels) <= C.shape[1]:
                 return None
             found = list(zip(*residual, strict=True))
-            assert len(found[0][0]) == p
+            deviations[:] = deviations.max(axis=0)  # coefficients come from all contexts together
         means = np.array([[as_float(m) for m in mean] for mean, _ in found])
         covariances = np.array(
             [[[as_float(s / max(n - 1, 1)) for s in row] for row in S] for n, (_, S) in zip(counts.tolist(), found, strict=True)]

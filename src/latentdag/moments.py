@@ -354,13 +354,14 @@ def _sums(m: Moments, i: int, fine: FineScale | None) -> Sums:
 def merged_sums(parts: Sequence[Sums], axes: np.ndarray) -> Sums:
     """Count, mean and scatters of several sets of rows together (Chan's update); axes may be none (0, p)."""
     n, mean, scatter, along = parts[0]
-    for m, other, more, further in parts[1:]:
-        gap = (other - mean).sum(axis=0)  # exactly zero for a feature that is constant
-        weight = n * m / (n + m)
-        scatter = scatter + more + _outer(gap, weight, scatter.ndim)
-        along = along + further + _outer(axes @ gap, weight, along.ndim)
-        mean = two_sum(mean[0], mean[1] + gap * (m / (n + m)))
-        n += m
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is complained about by check_sizes
+        for m, other, more, further in parts[1:]:
+            gap = (other - mean).sum(axis=0)  # exactly zero for a feature that is constant
+            weight = n * m / (n + m)
+            scatter = scatter + more + _outer(gap, weight, scatter.ndim)
+            along = along + further + _outer(axes @ gap, weight, along.ndim)
+            mean = two_sum(mean[0], mean[1] + gap * (m / (n + m)))
+            n += m
     return n, mean, scatter, along
 
 

@@ -37,7 +37,12 @@ def as_rows(X: Any, name: str = "X") -> Any:
     if is_sparse(X):
         X = _compressed(X, name)
     _check_whole(X.data if is_sparse(X) else X, name)
-    return X
+    return _as_double(X) if X.dtype.itemsize > 8 else X
+
+
+def _as_double(X: Any) -> Any:
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is reported by context and feature
+        return X.astype(float)
 
 
 def _check_whole(values: np.ndarray, name: str) -> None:
@@ -106,13 +111,21 @@ def numbers(part: pd.DataFrame, where: str) -> np.ndarray:
     ValueError
         Naming the first column that does not hold numbers.
     """
-    for name, dtype in part.dtypes.items():
-        if not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_complex_dtype(dtype):
+    made = np.empty(part.shape)
+    for j, (name, dtype) in enumerate(part.dtypes.items()):
+        column = part.iloc[:, j]
+        if dtype == object:
+            made[:, j] = _from_objects(column.to_numpy(), f"{where}: feature column {name!r}")
+        elif pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
+            values = column.to_numpy() if isinstance(dtype, np.dtype) else column.to_numpy(dtype=float, na_value=np.nan)
+            _check_whole(values, f"{where}: feature column {name!r}")
+            made[:, j] = _as_double(values)
+        else:
             raise ValueError(
                 f"{where}: feature column {name!r} holds {dtype} values, not real numbers: drop it, convert it, or "
                 "choose the features with features=[…]"
             )
-    return part.to_numpy(dtype=float, na_value=np.nan)
+    return made
 
 
 def as_dense(block: Any) -> np.ndarray:
