@@ -114,7 +114,7 @@ def _wrong_fine(case, found, order):
     return None
 
 
-def one_case(seed, number, folder, doors=4):
+def one_case(seed, number, folder, doors):
     """Outcomes of one random case through all quick doors and some others: the case, and (door, outcome, words)."""
     rng = np.random.default_rng([seed, number])
     case = random_case(rng)
@@ -132,11 +132,11 @@ def one_case(seed, number, folder, doors=4):
     return case, made
 
 
-def many_cases(seed, numbers, folder):
+def many_cases(seed, numbers, folder, doors=4):
     """Counts of (kind, outcome) over cases, and what went wrong as (number, kind, door, outcome, words)."""
     counts, bad = Counter(), []
     for number in numbers:
-        case, made = one_case(seed, number, folder)
+        case, made = one_case(seed, number, folder, doors)
         ends = {how for _, how, _ in made}
         counts[case.kind, "cases"] += 1
         for name, how, said in made:

@@ -64,7 +64,7 @@ def adjusted(joint: Moments, n_covariates: int) -> Moments:
     shift = joint.rests[:, :p] - (joint.means[:, p:] - center) @ beta
     means, rests = two_sum(joint.means[:, :p], shift)
     covariances, fine = _residual(joint.covariances, beta), None
-    if joint.fine is not None:  # the covariates are axes of their own, so the regression is the same along the axes
+    if joint.fine is not None and not joint.fine.axes[:p, p:].any():  # covariates are axes of their own
         along = joint.fine.covariances
         fine = FineScale(joint.fine.axes[:p, :p], _residual(along, _regressed(joint.counts, along, varies)))
     names = joint.feature_names[:p]

@@ -59,7 +59,9 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.n
             arrays = {name: archive[name] for name in archive.files}
         meta = json.loads(str(arrays.pop("meta")))
         found, version = meta["kind"], meta["version"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (
+        OSError, ValueError, KeyError, TypeError, EOFError, AttributeError, RuntimeError, zipfile.BadZipFile
+    ) as error:  # fmt: skip
         raise ValueError(f"{path} is not a latentdag file, or is damaged ({type(error).__name__}: {error})") from None
     if found != kind:
         raise ValueError(f"{path} holds {found!r}, not {kind!r}: load it with the class that saved it")
