@@ -15,10 +15,10 @@ def total(counts, how):
 
 @pytest.mark.filterwarnings("ignore")
 def test_every_door_gives_the_exact_numbers_or_a_clear_refusal(tmp_path):
-    counts, bad = many_cases(seed=1, numbers=range(150), folder=tmp_path, doors=2)
+    counts, bad = many_cases(seed=1, numbers=range(150), folder=tmp_path, doors=1)
     assert bad == []
-    assert total(counts, "accepted") > 400
-    assert total(counts, "refused") > 60  # some rows have no right answer
+    assert total(counts, "accepted") > 300
+    assert total(counts, "refused") > 30  # some rows have no right answer
 
 
 @pytest.mark.filterwarnings("ignore")
