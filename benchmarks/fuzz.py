@@ -1,7 +1,7 @@
 """Random arrays and tables through every door, and damaged files of every format: how many do not end as they should.
 
-Every array or table goes through `from_samples`, blocks, sums of shards and four of the 23 other doors (tests/doors.py).
-A call is right if it agrees with exact rational arithmetic to 1e-9 of the standard deviations, or is refused with one
+Every array or table goes through `from_samples`, blocks, sums of shards and four of the 24 others in tests/doors.py. A
+call is right if it agrees with exact rational arithmetic to 1e-9 of the standard deviations, or is refused with one
 clear sentence where there is no right answer. Of a damaged file, the answer must be what another reader sees, or a
 refusal.
 

@@ -53,32 +53,32 @@ def command(given):
     if done.exit_code in (0, 3):
         return (given[given.index("--out") + 1],) if given[0] == "moments" else (None,)
     lines = [line for line in done.stderr.splitlines() if line.strip()]
-    usage = done.stderr.startswith("Usage:")
-    if done.exit_code != 2 or "Traceback" in done.output or not (usage or (len(lines) == 1 and lines[0][:11] == "latentdag: ")):
+    clear = done.stderr.startswith("Usage:") or (len(lines) == 1 and lines[0].startswith("latentdag: "))
+    if done.exit_code != 2 or not clear:
         raise RuntimeError(f"exit code {done.exit_code}: {done.stderr[-200:]} {done.exception!r}")
     raise Refused(lines[-1])
 
 
 def seen_by_others(path, column):
-    """The rows of a damaged file as another reader sees them: (values, labels, names); None where it cannot."""
+    """The rows of a damaged file as another reader sees them: (values, labels); None where it cannot."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             if path.suffix in (".h5ad", ".zarr"):
                 adata = ad.read_h5ad(path) if path.suffix == ".h5ad" else ad.read_zarr(path)
                 X = adata.X.toarray() if hasattr(adata.X, "toarray") else adata.X
-                return np.asarray(X, dtype=float), adata.obs[column].astype(str).tolist(), adata.var_names.tolist()
+                return np.asarray(X, dtype=float), adata.obs[column].astype(str).tolist()
             if path.is_dir():
                 X = read_matrix(path / "matrix.mtx").toarray().T
-                cells, names = ((path / f"{of}.tsv").read_text().split("\n")[:-1] for of in ("barcodes", "features"))
+                cells = (path / "barcodes.tsv").read_text().split("\n")[:-1]
                 labels = pd.read_csv(path / "cells.csv", index_col=0, dtype=str, keep_default_na=False)[column]
-                return X, labels.loc[cells].tolist(), [line.split("\t")[1] for line in names]
+                return X, labels.loc[cells].tolist()
             if path.suffix == ".parquet":
                 table = pd.read_parquet(path)
             else:
                 options = {"keep_default_na": False, "float_precision": "round_trip", "dtype": {column: str}}
                 table = pd.read_csv(path, sep="," if ".csv" in path.suffixes else "\t", **options)
-            return table.drop(columns=column).to_numpy(dtype=float), table[column].astype(str).tolist(), list(table.columns)
+            return table.drop(columns=column).to_numpy(dtype=float), table[column].astype(str).tolist()
         except Exception:
             return None
 
@@ -88,7 +88,7 @@ def other_numbers(found, path, column):
     seen = None if found is None or path.suffix == ".npz" else seen_by_others(path, column)
     if seen is None:
         return None
-    values, labels, _ = seen
+    values, labels = seen
     codes, present = pd.factorize(np.array(labels, dtype=object))
     case = Case("damaged", values, values, codes, list(present), labels, [], 1)
     texts = [str(label) for label in found.contexts]
@@ -108,7 +108,7 @@ def one_file(seed, number, folder, valid):
     damaged = damaged_copy(paths[kind], place, rng)
     if kind in BARE:
         ended = outcome(lambda: (ld.stream.moments(damaged, labels, "control", block_rows=20),), lambda found: None)
-        said = f"{ended[1]}"
+        said = ended[1]
     else:
         given = arguments(damaged, place, rng)
         column = given[given.index("--context-column") + 1] if "--context-column" in given else "context"

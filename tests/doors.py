@@ -74,9 +74,8 @@ def adata(case, make=np.asarray):
 
 
 def by_labels(case, X, through=ld.Moments.from_samples, **more):
-    return through(
-        X, case.row_labels, case.labels[0], feature_names=case.names, adjust=case.covariates, **more
-    ), case.labels
+    options = {"feature_names": case.names, "adjust": case.covariates, **more}
+    return through(X, case.row_labels, case.labels[0], **options), case.labels
 
 
 def by_column(case, source, **more):
@@ -211,6 +210,16 @@ def zarr_array(case, folder):
     return lambda: by_labels(case, folder / "x.zarr", ld.stream.moments)
 
 
+def zarr_group(case, folder):
+    group = zarr.open_group(str(folder / "x.zarr"), mode="w")
+    for name, values in {"X": stored(case), "context": case.codes}.items():
+        group.create_array(name, shape=values.shape, dtype=values.dtype)[...] = values
+    if case.flaw == "labels":
+        raise CannotHold
+    found = {"feature_names": case.names, "adjust": case.covariates}
+    return lambda: (ld.stream.moments(folder / "x.zarr", "context", 0, **found), list(range(len(case.labels))))
+
+
 def npy(case, folder):
     X = dense(case)
     if X.dtype == object:
@@ -301,6 +310,7 @@ OTHERS = {
     "zarr AnnData": zarr_store,
     "zarr csr": zarr_csr,
     "zarr array": zarr_array,
+    "zarr group": zarr_group,
     "npy": npy,
     "csv": csv,
     "tsv.gz": tsv,

@@ -30,7 +30,7 @@ def exact_moments(X: np.ndarray) -> tuple[list[Fraction], np.ndarray]:
 
 
 def exact_residuals(means, scatters, counts, c):
-    """The same of every context with the last c columns regressed out within contexts; None where they are collinear."""
+    """The same of every context, the last c columns regressed out within contexts; None where they are collinear."""
     means, p = np.array(means, dtype=object), len(means[0]) - c
     W = sum(scatters)
     varies = [j for j in range(p, p + c) if W[j, j] > 0]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Case:
 
     @cached_property
     def truth(self):
-        """Means (K, p), covariances (K, p, p) and deviations (K, p) of the features as they are; None if nobody can tell."""
+        """Counts, means (K, p), covariances (K, p, p) and the features' own deviations (K, p); None if nobody can tell."""
         parts = [self.values[self.codes == k] for k in range(len(self.labels))]
         counts = np.array([len(part) for part in parts])
         found = [exact_moments(part) for part in parts]
@@ -62,8 +63,9 @@ class Case:
             found = list(zip(*residual, strict=True))
             deviations[:] = deviations.max(axis=0)  # coefficients come from all contexts together
         means = np.array([[as_float(m) for m in mean] for mean, _ in found])
+        freedom = np.maximum(counts - 1, 1).tolist()
         covariances = np.array(
-            [[[as_float(s / max(n - 1, 1)) for s in row] for row in S] for n, (_, S) in zip(counts.tolist(), found, strict=True)]
+            [[[as_float(s / free) for s in row] for row in S] for free, (_, S) in zip(freedom, found, strict=True)]
         )
         return counts, means, covariances, deviations
 
@@ -75,10 +77,11 @@ class Case:
         if self.truth is None:
             return None
         _, means, _, deviations = self.truth
-        size = np.abs(means)
-        clear = [(deviations > 1.01 * LARGEST).any(), ((deviations > 0) & (deviations < 0.99 * SMALLEST)).any(), (size > 1.01 * LARGEST).any()]
-        near = [(deviations > 0.99 * LARGEST).any(), ((deviations > 0) & (deviations < 1.01 * SMALLEST)).any(), (size > 0.99 * LARGEST).any()]
-        return True if any(clear) else None if any(near) else False
+        size = np.maximum(np.abs(means), deviations).max()
+        least = np.min(deviations[deviations > 0], initial=1.0)
+        if size > 1.01 * LARGEST or least < 0.99 * SMALLEST:
+            return True
+        return None if size > 0.99 * LARGEST or least < 1.01 * SMALLEST else False
 
 
 def _deviations(scatters, counts):
@@ -95,7 +98,8 @@ def _design(table):
         if pd.api.types.is_numeric_dtype(values) and values.dtype != bool:
             columns.append(values.to_numpy(dtype=float))
         else:
-            columns += [(values.astype(str) == level).to_numpy(dtype=float) for level in sorted(set(values.astype(str)))[1:]]
+            text = values.astype(str)
+            columns += [(text == level).to_numpy(dtype=float) for level in sorted(set(text))[1:]]
     return np.column_stack(columns)
 
 
@@ -107,7 +111,8 @@ def random_case(rng) -> Case:
     codes = np.sort(codes) if rng.random() < 0.3 else rng.permutation(codes)
     values = _noise(rng, n, p)
     labels, row_labels = _labels(rng, codes, K, kind)
-    made = Case(kind, values, values, codes, labels, row_labels, [f"g{j}" for j in range(p)], int(rng.integers(1, n + 2)))
+    names, block_rows = [f"g{j}" for j in range(p)], int(rng.integers(1, n + 2))
+    made = Case(kind, values, values, codes, labels, row_labels, names, block_rows)
     _SPECIAL[kind](made, rng)
     if made.values is made.X and kind != "memory" and rng.random() < 0.3:
         _memory(made, rng)
@@ -208,7 +213,8 @@ def _memory(case, rng):
     elif kind == 5:
         case.X = np.ma.masked_array(X, mask=False)
     else:
-        case.X = np.lib.stride_tricks.as_strided(X.copy(), X.shape, X.strides)
+        case.X = np.memmap(TemporaryFile(), dtype=float, shape=X.shape)
+        case.X[:] = X
 
 
 def _sparse(case, rng):
@@ -252,7 +258,8 @@ def _labels(rng, codes, K, kind):
     rows = [labels[code] for code in codes]
     simple = all(type(label) is type(labels[0]) and isinstance(label, str | int) for label in labels)
     if simple and rng.random() < 0.5:
-        rows = {0: np.array, 1: pd.Categorical, 2: lambda v: pd.Series(v, index=range(7, 7 + len(v))), 3: tuple}[int(rng.integers(4))](rows)
+        holders = [np.array, pd.Categorical, tuple, lambda v: pd.Series(v, index=range(7, 7 + len(v)))]
+        rows = holders[int(rng.integers(4))](rows)
     return labels, rows
 
 

@@ -1,5 +1,8 @@
 """Digits that float64 would lose: far means, small directions, squares out of range; the same through every door."""
 
+from decimal import Decimal
+from fractions import Fraction
+
 import dask.array as da
 import h5py
 import numpy as np
@@ -98,9 +101,6 @@ def test_a_store_with_other_columns_than_features_is_refused_with_both_numbers(t
 
 
 def test_tables_may_hold_any_real_numbers_and_no_others():
-    from decimal import Decimal
-    from fractions import Fraction
-
     table = pd.DataFrame({"a": [Fraction(1, 2), 3, Decimal("0.25")], "b": np.array([1, 2, 4], dtype=">f8")})
     m = ld.Moments.from_samples(table, ["x"] * 3, "x", feature_names=["first", "second"])
     assert m.feature_names == ("first", "second")

@@ -338,10 +338,9 @@ def _merge(a: Moments, b: Moments) -> Moments:
     counts, means, scatters, along = (np.array(part) for part in zip(*found, strict=True))
     freedom = np.maximum(counts - 1, 1)[:, None, None]
     fine = FineScale(axes, along / freedom) if len(axes) else None
-    check_sizes(means[:, 0], scatters / freedom, present, a.feature_names)
-    return Moments._control_first(
-        present, control, counts, means[:, 0], scatters / freedom, a.feature_names, fine, means[:, 1]
-    )
+    names, covariances = a.feature_names, scatters / freedom
+    check_sizes(means[:, 0], covariances, present, names)
+    return Moments._control_first(present, control, counts, means[:, 0], covariances, names, fine, means[:, 1])
 
 
 def _sums(m: Moments, i: int, fine: FineScale | None) -> Sums:

@@ -1,6 +1,7 @@
 """Rows of numbers as users have them, dense or sparse: what counts as a matrix of numbers, and complaints by name."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -87,11 +88,17 @@ def _unmasked(X: Any, name: str) -> np.ndarray:
 
 def _from_objects(X: np.ndarray, name: str) -> np.ndarray:
     """Numbers that Python keeps as objects, such as fractions and decimals; nothing else."""
-    for at, value in np.ndenumerate(X):
-        if not isinstance(value, Real | np.bool_) and type(value).__name__ != "Decimal":
-            place = ", ".join(map(str, at))
-            raise ValueError(f"{name} must be a matrix of numbers, but [{place}] is {value!r}: convert it first")
+    at = _not_a_number(X)
+    if at is not None:
+        place = ", ".join(map(str, at))
+        raise ValueError(f"{name} must be a matrix of numbers, but [{place}] is {X[at]!r}: convert it first")
     return X.astype(float)
+
+
+def _not_a_number(X: np.ndarray) -> tuple[int, ...] | None:
+    """Where the first object is that is no real number."""
+    others = (at for at, value in np.ndenumerate(X) if not isinstance(value, Real | np.bool_ | Decimal))
+    return next(others, None)
 
 
 def _compressed(X: Any, name: str) -> Any:
@@ -114,17 +121,16 @@ def numbers(part: pd.DataFrame, where: str) -> np.ndarray:
     made = np.empty(part.shape)
     for j, (name, dtype) in enumerate(part.dtypes.items()):
         column = part.iloc[:, j]
-        if dtype == object:
-            made[:, j] = _from_objects(column.to_numpy(), f"{where}: feature column {name!r}")
-        elif pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
-            values = column.to_numpy() if isinstance(dtype, np.dtype) else column.to_numpy(dtype=float, na_value=np.nan)
-            _check_whole(values, f"{where}: feature column {name!r}")
-            made[:, j] = _as_double(values)
-        else:
+        own = isinstance(dtype, np.dtype)  # and not one of pandas' types, which know missing values
+        real = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype)
+        if not real and not (dtype == object and _not_a_number(column.to_numpy()) is None):
             raise ValueError(
                 f"{where}: feature column {name!r} holds {dtype} values, not real numbers: drop it, convert it, or "
                 "choose the features with features=[…]"
             )
+        values = column.to_numpy() if own else column.to_numpy(dtype=float, na_value=np.nan)
+        _check_whole(values, f"{where}: feature column {name!r}")
+        made[:, j] = _as_double(values)
     return made
 
 

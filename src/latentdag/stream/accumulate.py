@@ -12,8 +12,8 @@ Two ways to add, chosen once for a whole source from its values, never from its 
   here unless its mean dwarfs its deviation; those few columns are centred and added as dense ones.
 
 Triangular factors merged by QR would keep twice the digits, at 4 to 18 % of the rate of ``X.T @ X`` where this keeps 75
-to 94 % (p = 100 to 2,000). The few data that need them, features collinear to more than 1e-4, are summed once more along
-their principal axes (:mod:`latentdag.fine`).
+to 94 % (p = 100 to 2,000). The few data that need them, features collinear to more than 1e-4, are summed once more
+along their principal axes (:mod:`latentdag.fine`).
 """
 
 import os
@@ -217,7 +217,7 @@ class Accumulator:
         return total
 
     def centred(self) -> np.ndarray:
-        """Means (K, 2, p) in two parts; scatters become those about them: the accumulator is used up, nothing copied."""
+        """Means (K, 2, p) in two parts; scatters become those about them. The accumulator is used up, nothing copied."""
         means = np.empty((len(self.counts), 2, len(self.feature_names)))
         for k, total in enumerate(self.totals):
             n = max(int(self.counts[k]), 1)

@@ -155,7 +155,7 @@ def _rows_of(block: Any, beside: Any, members: np.ndarray) -> tuple[Any, ...]:
 
 
 def _axes(block: Any, codes: np.ndarray, chosen: np.ndarray | None, n_covariates: int) -> np.ndarray:
-    """The axes along which all partial results are summed too, from the first block; none (0, p) if there is no need."""
+    """The axes along which all partial results are summed too, from the first block; none (0, p) if nobody needs it."""
     rows = as_dense(as_rows(block))
     rows = rows if chosen is None else rows[:, chosen]
     axes = fine_axes(rows, codes, n_covariates)
