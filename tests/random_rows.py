@@ -274,7 +274,7 @@ def _adjust(case, rng):
             del columns["batch"]
     if rng.random() < 0.3:
         columns["switch"] = rng.random(n) < 0.4
-        columns["switch"][:2] = [True, False]
+        columns["switch"][0] = not columns["switch"][-1]
     if rng.random() < 0.2:
         columns["level"] = case.codes * 3.0
     case.covariates = pd.DataFrame(columns)

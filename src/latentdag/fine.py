@@ -22,6 +22,9 @@ FORGOTTEN = 3e-5
 #: And below which it is rounding of the samples themselves.
 ROUNDING = 1e-12
 
+#: Values beyond this, or below its inverse, are refused later; their squares need not be numbers.
+LARGE = 1e100
+
 
 @dataclass(frozen=True, eq=False)
 class FineScale:
@@ -53,6 +56,7 @@ class FineScale:
         return np.flatnonzero(pooled > ROUNDING**2 * pooled.max())
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is complained about in the end
 def two_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``a + b`` of vectors (p,) as the float64 number and the rest that rounding took off it (2, p); Knuth's."""
     whole = a + b
@@ -67,19 +71,17 @@ def fine_axes(X: np.ndarray, codes: np.ndarray, n_covariates: int = 0) -> np.nda
     cannot tell. Covariates right of the features (p + c in all) are axes of their own.
     """
     n, p = X.shape
-    if X.dtype.itemsize < 8 or n < 2 * p or not np.isfinite(X).all():
+    if X.dtype.itemsize < 8 or n < 2 * p or not (np.abs(X) < LARGE).all():
         return None
     Y = np.array(X, dtype=float)
     for k in np.unique(codes):
         Y[codes == k] -= Y[codes == k].mean(axis=0)
-    size = np.abs(Y).max(axis=0)
-    if not (size > 0).all():
-        return None
-    Y /= size  # first, so that no square overflows
     deviation = np.linalg.norm(Y, axis=0)
+    if not (deviation > 1 / LARGE).all():
+        return None
     Y /= deviation
     if all_above(Y.T @ Y, p * FORGOTTEN**2):
         return None
     s, Vt = linalg.svd(np.linalg.qr(Y, mode="r"))[1:]
     forgotten = (s < FORGOTTEN * s[0]) & (s > ROUNDING * s[0])
-    return linalg.block_diag(Vt / (size * deviation), np.eye(n_covariates)) if forgotten.any() else None
+    return linalg.block_diag(Vt / deviation, np.eye(n_covariates)) if forgotten.any() else None

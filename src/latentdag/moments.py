@@ -350,17 +350,17 @@ def _sums(m: Moments, i: int, fine: FineScale | None) -> Sums:
     return n, mean, (n - 1) * m.covariances[i], along
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows is complained about in the end
 def merged_sums(parts: Sequence[Sums], axes: np.ndarray) -> Sums:
     """Count, mean and scatters of several sets of rows together (Chan's update); axes may be none (0, p)."""
     n, mean, scatter, along = parts[0]
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is complained about by check_sizes
-        for m, other, more, further in parts[1:]:
-            gap = (other - mean).sum(axis=0)  # exactly zero for a feature that is constant
-            weight = n * m / (n + m)
-            scatter = scatter + more + _outer(gap, weight, scatter.ndim)
-            along = along + further + _outer(axes @ gap, weight, along.ndim)
-            mean = two_sum(mean[0], mean[1] + gap * (m / (n + m)))
-            n += m
+    for m, other, more, further in parts[1:]:
+        gap = (other - mean).sum(axis=0)  # exactly zero for a feature that is constant
+        weight = n * m / (n + m)
+        scatter = scatter + more + _outer(gap, weight, scatter.ndim)
+        along = along + further + _outer(axes @ gap, weight, along.ndim)
+        mean = two_sum(mean[0], mean[1] + gap * (m / (n + m)))
+        n += m
     return n, mean, scatter, along
 
 
@@ -409,7 +409,7 @@ def check_sizes(means: np.ndarray, covariances: np.ndarray, contexts: Sequence[H
             k, j = np.argwhere(wrong)[0]
             raise ValueError(
                 f"context {contexts[k]!r}: the values of feature {names[j]!r} are too {what} (mean {means[k, j]:.3g}, "
-                f"standard deviation {np.sqrt(variances[k, j]):.3g}, where {SMALLEST:g} to {LARGEST:g} can be worked "
+                f"standard deviation {np.sqrt(np.abs(variances[k, j])):.3g}, where {SMALLEST:g} to {LARGEST:g} can be worked "
                 "with): give it other units"
             )
 

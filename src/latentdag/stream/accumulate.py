@@ -46,6 +46,9 @@ PANEL = 256
 #: In sparse products, how many deviations a mean must be away from zero to be worth a pilot: squared, three digits.
 FAR = 30.0
 
+#: Around sums of values that may be too large: they are complained about by feature, not by numpy.
+_QUIET = np.errstate(invalid="ignore", over="ignore")
+
 
 class Accumulator:
     """Running counts, totals and scatters of K contexts.
@@ -114,7 +117,8 @@ class Accumulator:
                 part[:, :p] = taken.toarray() if is_sparse(taken) else taken
                 if covariates is not None:
                     part[:, p:] = covariates[chosen]
-                self._add_chunk(k, part, rows[chosen])
+                if not self._add_chunk(k, part):
+                    check_finite(taken, rows[chosen], self.contexts[k], self.feature_names)
 
         self._share(one, list(by_context(codes)))
 
@@ -135,21 +139,21 @@ class Accumulator:
             self._local.buffer = np.empty((n, len(self.feature_names)))
         return self._local.buffer[:n]
 
-    def _add_chunk(self, k: int, part: np.ndarray, rows: np.ndarray) -> None:
-        with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported below
-            if self.counts[k] == 0:
-                self.pilots[k] = _mean_within(part)
-            self._settle(k, len(part))
-            part -= self.pilots[k]
-            total = part.sum(axis=0)
-        if not np.isfinite(total).all():  # a sum is finite only if all its terms are
-            check_finite(part + self.pilots[k], rows, self.contexts[k], self.feature_names)
+    @_QUIET
+    def _add_chunk(self, k: int, part: np.ndarray) -> bool:
+        """Add rows of one context, overwriting them; False where a sum of them is not finite."""
+        if self.counts[k] == 0:
+            self.pilots[k] = _mean_within(part)
+        self._settle(k, len(part))
+        part -= self.pilots[k]
+        total = part.sum(axis=0)
         self.counts[k] += len(part)
         self.totals[k] += total
         add_gram(part, self.scatters[k])
         mark_vanished(part, self.scatters[k])
         if len(self.axes):
             add_gram(part @ self.axes.T, self.along[k])
+        return bool(np.isfinite(total).all())  # a sum is finite only if all its terms are
 
     def _add_outer(self, scale: float, x: np.ndarray, k: int) -> None:
         add_outer(scale, x, self.scatters[k])
@@ -179,12 +183,12 @@ class Accumulator:
         if covariates is not None:
             block = sparse.hstack([block, sparse.csr_matrix(covariates)], format="csr")
 
+        @_QUIET
         def one(job: tuple[int, np.ndarray]) -> None:
             k, group = job
             part = block[group]
             part.sum_duplicates()
-            with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported below
-                total = np.asarray(part.sum(axis=0)).ravel()
+            total = np.asarray(part.sum(axis=0)).ravel()
             if not np.isfinite(total).all():
                 check_finite(part, rows[group], self.contexts[k], self.feature_names)
             if self.counts[k] == 0:
@@ -216,6 +220,7 @@ class Accumulator:
         total[far] = dense.sum(axis=0)
         return total
 
+    @_QUIET
     def centred(self) -> np.ndarray:
         """Means (K, 2, p) in two parts; scatters become those about them. The accumulator is used up, nothing copied."""
         means = np.empty((len(self.counts), 2, len(self.feature_names)))
