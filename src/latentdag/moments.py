@@ -27,7 +27,7 @@ class _NotGiven:
 
 REQUIRED: Any = _NotGiven()
 
-#: Standard deviations and means that are taken, so that fourth powers of them and of their ratios stay numbers.
+#: Standard deviations that are taken, and the largest mean: fourth powers of them are float64 numbers.
 SMALLEST, LARGEST = 1e-75, 1e75
 
 #: What is left of a square that is too small to be a number: far less than ``SMALLEST**2``, and not zero.
@@ -401,7 +401,7 @@ def check_control(control: Any, present: Sequence[Hashable], counts: Any) -> Has
 
 def check_sizes(means: np.ndarray, covariances: np.ndarray, contexts: Sequence[Hashable], names: Sequence[str]) -> None:
     """Complain about a feature whose mean or deviation, in any context (K, p), is too large or too small."""
-    variances = np.diagonal(covariances, axis1=1, axis2=2)
+    variances = np.abs(np.diagonal(covariances, axis1=1, axis2=2))  # rounding can leave residuals below zero
     large = ~(variances <= LARGEST**2) | ~(np.abs(means) <= LARGEST)
     small = (variances < SMALLEST**2) & (variances != 0)
     for wrong, what in ((large, "large"), (small, "small")):
@@ -409,8 +409,8 @@ def check_sizes(means: np.ndarray, covariances: np.ndarray, contexts: Sequence[H
             k, j = np.argwhere(wrong)[0]
             raise ValueError(
                 f"context {contexts[k]!r}: the values of feature {names[j]!r} are too {what} (mean {means[k, j]:.3g}, "
-                f"standard deviation {np.sqrt(np.abs(variances[k, j])):.3g}, where {SMALLEST:g} to {LARGEST:g} can be worked "
-                "with): give it other units"
+                f"standard deviation {np.sqrt(variances[k, j]):.3g}; {SMALLEST:g} to {LARGEST:g} can be worked with): "
+                "give it other units"
             )
 
 
@@ -432,7 +432,7 @@ def _check_covariance(S: np.ndarray, mean: np.ndarray, label: Hashable, names: S
     if not np.isfinite(S).all():
         i, j = np.argwhere(~np.isfinite(S))[0]
         raise ValueError(f"context {label!r}: the covariance of {names[i]!r} and {names[j]!r} is {S[i, j]}")
-    check_sizes(mean[None], np.abs(S[None]), [label], names)
+    check_sizes(mean[None], S[None], [label], names)
     scale = np.sqrt(np.abs(np.diagonal(S)))
     gap = np.abs(S - S.T)
     if (gap > 1e-8 * np.maximum(np.outer(scale, scale), 1e-300)).any():

@@ -255,7 +255,7 @@ def moments_of(
         sums /= np.maximum(counts - 1, 1)[:, None, None]
     check_sizes(means[:, 0], scatters, contexts, names)
     fine = FineScale(axes, along) if len(axes) else None
-    whole, rests = means.transpose(1, 0, 2)
+    whole, rests = np.ascontiguousarray(means.transpose(1, 0, 2))
     return Moments(tuple(contexts), control, counts, whole, scatters, tuple(names), fine, rests)
 
 
