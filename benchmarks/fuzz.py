@@ -1,6 +1,11 @@
-"""Ten thousand malformed inputs to the readers and the command line: how many end in anything but one clear line.
+"""Random arrays and tables through every door, and damaged files of every format: how many do not end as they should.
 
-OMP_NUM_THREADS=1 .venv/bin/python benchmarks/fuzz.py [--cases 10000] [--seed 0]
+Every array or table goes through `from_samples`, blocks, sums of shards and four of the 24 others in tests/doors.py. A
+call is right if it agrees with exact rational arithmetic to 1e-9 of the standard deviations, or is refused with one
+clear sentence where there is no right answer. Of a damaged file, the answer must be what another reader sees, or a
+refusal.
+
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/fuzz.py [--cases 10000] [--files 3000] [--seed 0]
 """
 
 import os
@@ -12,46 +17,81 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-CHUNK = 500  # cases per process: what a library leaks over a damaged file goes with it
+CHUNK = 250  # cases per process: what a library leaks over a damaged file goes with it
+PATIENCE = 1800  # seconds for one process
+ENDS = ("accepted", "refused", "disagreement", "raw error", "foreign warning", "hang")
 
 
-def one_chunk(first, last, seed):
-    from test_fuzz import fuzz
-
+def one_chunk(what, first, last, seed):
+    """Counts and complaints of some cases, as JSON on stdout."""
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
+        if what == "arrays":
+            from differential import many_cases as many
+        else:
+            from damaged import many_files as many
         os.chdir(folder)
-        print(json.dumps(fuzz(Path(folder), range(first, last), seed)))
+        counts, bad = many(seed, range(first, last), Path(folder))
+        os.chdir("/")
+    print(json.dumps([[[*key, number] for key, number in counts.items()], bad]))
+
+
+def in_own_process(what, first, last, seed):
+    command = [sys.executable, str(Path(__file__).resolve()), "--seed", str(seed)]
+    command += ["--chunk", what, str(first), str(last)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return Counter({(what, "hang"): 1}), [(first, what, "a whole process", "hang", f"cases {first} to {last}")]
+    if done.returncode:
+        said = f"exit code {done.returncode}: {done.stderr[-300:]}"
+        return Counter({(what, "raw error"): 1}), [(first, what, "a whole process", "raw error", said)]
+    counts, bad = json.loads(done.stdout.splitlines()[-1])
+    return Counter({(kind, how): number for kind, how, number in counts}), bad
+
+
+def table(title, counts):
+    """One line per kind, and their sum."""
+    kinds = sorted({kind for kind, _ in counts})
+    lines = [f"{title:<16s} {'cases':>7s} " + " ".join(f"{how:>15s}" for how in ENDS)]
+    for kind in kinds:
+        lines.append(f"{kind:<16s} {counts[kind, 'cases']:7d} " + " ".join(f"{counts[kind, how]:15d}" for how in ENDS))
+    whole = {how: sum(counts[kind, how] for kind in kinds) for how in ("cases", *ENDS)}
+    return [*lines, f"{'all':<16s} {whole['cases']:7d} " + " ".join(f"{whole[how]:15d}" for how in ENDS)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--files", type=int, default=3_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--chunk", type=int, nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--chunk", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.chunk:
-        one_chunk(*options.chunk, options.seed)
+        one_chunk(options.chunk[0], *map(int, options.chunk[1:]), options.seed)
         return
-    found, refused = [], 0
-    for first in range(0, options.cases, CHUNK):
-        last = min(first + CHUNK, options.cases)
-        command = [sys.executable, str(Path(__file__).resolve()), "--seed", str(options.seed)]
-        command += ["--chunk", str(first), str(last)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            found.append((f"{first} to {last}", [], f"the process ended with {done.returncode}: {done.stderr[-300:]}"))
-            continue
-        bad, number = json.loads(done.stdout.splitlines()[-1])
-        found, refused = found + bad, refused + number
-    print(f"{options.cases} malformed inputs, seed {options.seed}: {refused} refused, {len(found)} badly")
-    for case, given, what in found:
-        print(f"  case {case}: {what}: latentdag {' '.join(given)}")
+    began = time.monotonic()
+    print(f"benchmarks/fuzz.py --cases {options.cases} --files {options.files} --seed {options.seed}")
+    complaints = []
+    for what, size, title in (("arrays", options.cases, "arrays, tables"), ("files", options.files, "damaged files")):
+        jobs = [(what, i, min(i + CHUNK, size), options.seed) for i in range(0, size, CHUNK)]
+        counts = Counter()
+        with ThreadPoolExecutor(2) as pool:
+            for some, bad in pool.map(lambda job: in_own_process(*job), jobs):
+                counts.update(some)
+                complaints += bad
+        print("\n" + "\n".join(table(title, counts)), flush=True)
+    print(f"\n{time.monotonic() - began:.0f} seconds on two processes; {len(complaints)} calls ended badly")
+    for number, kind, door, how, said in complaints:
+        print(f"  case {number}, {kind}, {door}: {how}: {said}")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,22 @@
 """Moments of a million cells from disk: memory, rate, and how both grow.
 
-Writes float32 cells to zarr, then in one run measures
+First, rates in memory on one thread, as CPU seconds of fresh processes that take turns: this source tree, another one
+(``--before PATH/TO/src``, such as an earlier commit), and a plain ``X.T @ X`` in float64 in each of them.
+
+Then it writes float32 cells to zarr, and measures
 
 * peak memory of the streaming process (VmHWM of a fresh process), against contexts × features² × 8 bytes;
 * its floating-point rate as a share of that of a plain ``X.T @ X`` on blocks of the same data, just before and after;
 * csr at 5 % density against turning all of it into dense blocks;
 * the time of half the cells against all of them.
 
-    .venv/bin/python benchmarks/moments.py [--rows 1000000] [--folder /tmp]
+    .venv/bin/python benchmarks/moments.py [--rows 1000000] [--folder /tmp] [--before ../earlier/src]
 """
 
 import argparse
 import json
 import os
+import statistics
 import shutil
 import subprocess
 import sys
@@ -31,6 +35,57 @@ FEATURES = 2000
 CONTEXTS = 50
 CHUNK = 2000
 SEED = 5
+TURNS = 5
+
+#: Rows, features, share of values that are not zero, type.
+SHAPES = {
+    "dense f64, p = 20": (1_000_000, 20, 1.0, "f8"),
+    "dense f64, p = 100": (300_000, 100, 1.0, "f8"),
+    "dense f32, p = 500": (100_000, 500, 1.0, "f4"),
+    "dense f64, p = 500": (100_000, 500, 1.0, "f8"),
+    "dense f64, p = 2000": (20_000, 2000, 1.0, "f8"),
+    "csr 5 %, p = 500": (80_000, 500, 0.05, "f4"),
+    "csr 2 %, p = 2000": (30_000, 2000, 0.02, "f4"),
+}
+
+
+def cpu_seconds():
+    """CPU seconds of moments and of a plain product for every shape, as JSON on stdout; run with some tree's code."""
+    found = {}
+    for name, (n, p, share, dtype) in SHAPES.items():
+        rng = np.random.default_rng(SEED)
+        if share == 1:
+            X = (rng.standard_normal((n, p), dtype=np.float32) + 5).astype(dtype)
+        else:
+            X = sparse.random(n, p, share, format="csr", dtype=np.float32, random_state=rng)
+        labels = rng.integers(8, size=n)
+        began = time.process_time()
+        stream.moments(X, labels, 0)
+        ours = time.process_time() - began
+        dense = X.astype(float) if share == 1 else X.toarray().astype(float)
+        began = time.process_time()
+        dense.T @ dense
+        found[name] = ours, time.process_time() - began
+    print(json.dumps(found))
+
+
+def rates_part(before):
+    """Rates of two source trees as shares of a plain product, in turns."""
+    trees = {"now": str(Path(stream.__file__).parents[2])} | ({"before": before} if before else {})
+    found = {tree: [] for tree in trees}
+    for _ in range(TURNS):
+        for tree, source in trees.items():
+            environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+            command = [sys.executable, __file__, "--cpu-seconds"]
+            done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+            found[tree].append(json.loads(done.stdout))
+    print(f"\nCPU seconds on one thread, medians of {TURNS} turns; share: plain float64 X.T @ X / moments")
+    print(f"{'':<20s} {'plain':>7s} " + " ".join(f"{tree:>8s} {'share':>6s}" for tree in trees) + "  now / before")
+    for name in SHAPES:
+        plain = statistics.median(turn[name][1] for turns in found.values() for turn in turns)
+        spent = {tree: statistics.median(turn[name][0] for turn in turns) for tree, turns in found.items()}
+        cells = " ".join(f"{seconds:8.3f} {plain / seconds:6.0%}" for seconds in spent.values())
+        print(f"{name:<20s} {plain:7.3f} {cells} {spent['now'] / spent.get('before', np.nan):13.2f}", flush=True)
 
 
 def labels_of(rows):
@@ -141,11 +196,13 @@ def sparse_part(rows, density):
     )
 
 
-def main(rows, sparse_rows, parent):
+def main(rows, sparse_rows, parent, before):
     print(
         f"{CONTEXTS} contexts, {FEATURES:,} features, seed {SEED}; {os.cpu_count()} cores shared with other work, "
         f"load {os.getloadavg()[0]:.1f}"
     )
+    rates_part(before)
+    print()
     folder = Path(tempfile.mkdtemp(prefix="latentdag-moments-", dir=parent))
     try:
         dense_part(folder, rows)
@@ -162,5 +219,10 @@ if __name__ == "__main__":
     options.add_argument("--rows", type=int, default=1_000_000)
     options.add_argument("--sparse-rows", type=int, default=200_000)
     options.add_argument("--folder", default=None)
+    options.add_argument("--before", help="another tree's src, to compare with")
+    options.add_argument("--cpu-seconds", action="store_true", help=argparse.SUPPRESS)
     given = options.parse_args()
-    main(given.rows, given.sparse_rows, given.folder)
+    if given.cpu_seconds:
+        cpu_seconds()
+    else:
+        main(given.rows, given.sparse_rows, given.folder, given.before)

@@ -13,6 +13,9 @@ WORDS = [b"", b",", b"\t", b"\n", b"\x00", b"nan", b"NaN", b"inf", b"-", b"1e999
 def damage(data: bytes, rng) -> bytes:
     """A file that is no longer what it was, or only just."""
     raw = bytearray(data)
+    if rng.random() < 0.4 and raw:  # one byte only, often still a file
+        raw[int(rng.integers(len(raw)))] = int(rng.choice([*b"0123456789", int(rng.integers(256))]))
+        return bytes(raw)
     for _ in range(int(rng.integers(1, 4))):
         at = int(rng.integers(0, len(raw) + 1))
         kind = rng.integers(0, 6)
@@ -55,8 +58,8 @@ def damaged_copy(source: Path, folder: Path, rng) -> Path:
 def arguments(path: Path, out: Path, rng) -> list[str]:
     """A command for that file, mostly right, sometimes not."""
     command = str(rng.choice(["moments", "test", "fit"], p=[0.7, 0.2, 0.1]))
-    given = [command, str(path), "--control", str(rng.choice(["control", "control", "control", "c1", "x", ""]))]
-    if rng.random() < 0.2:
+    given = [command, str(path), "--control", str(rng.choice(["control", "c1", "x", ""], p=[0.85, 0.05, 0.05, 0.05]))]
+    if rng.random() < 0.05:
         given += ["--context-column", str(rng.choice(["x0", "context ", "", "ctx", "0"]))]
     if rng.random() < 0.1:
         given += ["--layer", str(rng.choice(["X", "raw", "counts", "../x"]))]
@@ -67,7 +70,7 @@ def arguments(path: Path, out: Path, rng) -> list[str]:
         if rng.random() < 0.2:
             given += ["--penalty", str(rng.choice(["-1", "nan", "x", "0"]))]
     if command == "moments":
-        given += ["--out", str(out / str(rng.choice(["m.npz", "m.npz", "m.txt"])))]
+        given += ["--out", str(out / ("m.txt" if rng.random() < 0.03 else "m.npz"))]
     elif command == "fit":
         given += ["--out", str(out / "fitted")]
     return given

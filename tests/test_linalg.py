@@ -1,10 +1,12 @@
 """Linear algebra that the closed form leans on."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 from latentdag.core import linalg
-from latentdag.core.errors import ContextError
+from latentdag.core.errors import ContextError, NotInModelError
 from latentdag.core.linalg import Spectrum
 
 RNG = np.random.default_rng(0)
@@ -60,3 +62,10 @@ def test_rows_and_their_inverse_whatever_the_units(seed):
     np.testing.assert_allclose(linalg.right_inverse(H / units) / units[:, None], np.linalg.inv(H), rtol=1e-9)
     H[3] = H[0] - 2 * H[2]
     assert not linalg.full_row_rank(H / units)
+
+
+def test_errors_come_back_from_other_processes():
+    error = NotInModelError(2, "it is singular")
+    error.args = ("context 'A': it is singular",)
+    back = pickle.loads(pickle.dumps(error))
+    assert (type(back), back.context, back.reason, str(back)) == (NotInModelError, 2, error.reason, str(error))

@@ -21,6 +21,7 @@ import pandas as pd
 from latentdag import labels as lb
 from latentdag.core.linalg import symmetrize, unit_diagonal
 from latentdag.errors import LatentDAGWarning
+from latentdag.fine import FineScale, two_sum
 from latentdag.moments import Moments
 
 #: Directions of the covariates with less than this share of the largest variance are taken as constant.
@@ -58,36 +59,41 @@ def adjusted(joint: Moments, n_covariates: int) -> Moments:
     p = joint.n_features - n_covariates
     if not 0 < n_covariates < joint.n_features:
         raise ValueError(f"{n_covariates} covariates among {joint.n_features} columns: at least one of each is needed")
-    beta = coefficients(joint, n_covariates)
+    varies = _varying(joint, n_covariates)
+    beta = _regressed(joint.counts, joint.covariances, varies)
     center = joint.counts @ joint.means[:, p:] / joint.counts.sum()
-    means = joint.means[:, :p] - (joint.means[:, p:] - center) @ beta
-    covariances = np.empty((len(joint.contexts), p, p))
-    for k, S in enumerate(joint.covariances):
-        cross = S[:p, p:] @ beta
-        covariances[k] = symmetrize(S[:p, :p] - cross - cross.T + beta.T @ S[p:, p:] @ beta)
-    return Moments(joint.contexts, joint.control, joint.counts, means, covariances, joint.feature_names[:p])
+    shift = joint.rests[:, :p] - (joint.means[:, p:] - center) @ beta
+    means, rests = two_sum(joint.means[:, :p], shift)
+    covariances, fine = _residual(joint.covariances, beta), None
+    if joint.fine is not None and not joint.fine.axes[:p, p:].any():  # covariates are axes of their own
+        along = joint.fine.covariances
+        fine = FineScale(joint.fine.axes[:p, :p], _residual(along, _regressed(joint.counts, along, varies)))
+    names = joint.feature_names[:p]
+    return Moments(joint.contexts, joint.control, joint.counts, means, covariances, names, fine, rests)
 
 
 def coefficients(joint: Moments, n_covariates: int) -> np.ndarray:
-    """β (c, p): least squares of the features on the covariates, with an intercept for every context.
+    """β (c, p): least squares of the features on the covariates, with an intercept for every context."""
+    return _regressed(joint.counts, joint.covariances, _varying(joint, n_covariates))
 
-    Raises
-    ------
-    ValueError
-        If there are not more samples than contexts and covariates together.
-    """
-    p, c = joint.n_features - n_covariates, n_covariates
-    freedom = int(joint.counts.sum()) - len(joint.contexts)
-    if freedom <= c:
-        raise ValueError(
-            f"{c} covariates cannot be regressed out of {joint.counts.sum()} samples in {len(joint.contexts)} contexts"
-            ": name fewer of them in adjust="
-        )
-    W = np.einsum("k,kij->ij", (joint.counts - 1) / freedom, joint.covariances[:, p:, :])
-    varies = _varying(np.diagonal(W[:, p:]), joint)
-    beta = np.zeros((c, p))
+
+def _regressed(counts: np.ndarray, covariances: np.ndarray, varies: np.ndarray) -> np.ndarray:
+    """β (c, p) from joint covariances (K, p + c, p + c) and which covariates vary (c,); zero for the others."""
+    p = covariances.shape[1] - len(varies)
+    W = np.einsum("k,kij->ij", (counts - 1) / (counts.sum() - len(counts)), covariances[:, p:, :])
+    beta = np.zeros((len(varies), p))
     beta[varies] = solved(W[varies][:, p:][:, varies], W[varies, :p])
     return beta
+
+
+def _residual(covariances: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    """Covariances (K, p, p) of x − βᵀc from joint ones (K, p + c, p + c) and β (c, p)."""
+    p = beta.shape[1]
+    made = np.empty((len(covariances), p, p))
+    for R, S in zip(made, covariances, strict=True):
+        cross = S[:p, p:] @ beta
+        R[:] = symmetrize(S[:p, :p] - cross - cross.T + beta.T @ S[p:, p:] @ beta)
+    return made
 
 
 def solved(W_cc: np.ndarray, W_cx: np.ndarray) -> np.ndarray:
@@ -98,9 +104,22 @@ def solved(W_cc: np.ndarray, W_cx: np.ndarray) -> np.ndarray:
     return (V[:, keep] / w[keep]) @ V[:, keep].T @ (W_cx / s[:, None]) / s[:, None]
 
 
-def _varying(within: np.ndarray, joint: Moments) -> np.ndarray:
-    """Which covariates vary within contexts by more than rounding (c,); the others are named in a warning."""
-    p = joint.n_features - len(within)
+def _varying(joint: Moments, n_covariates: int) -> np.ndarray:
+    """Which covariates vary within contexts by more than rounding (c,); the others are named in a warning.
+
+    Raises
+    ------
+    ValueError
+        If there are not more samples than contexts and covariates together.
+    """
+    p, freedom = joint.n_features - n_covariates, int(joint.counts.sum()) - len(joint.contexts)
+    if freedom <= n_covariates:
+        raise ValueError(
+            f"{n_covariates} covariates cannot be regressed out of {joint.counts.sum()} samples in "
+            f"{len(joint.contexts)} contexts: name fewer of them in adjust="
+        )
+    variances = np.diagonal(joint.covariances, axis1=1, axis2=2)[:, p:]
+    within = (joint.counts - 1) @ variances / freedom
     means, n = joint.means[:, p:], joint.counts[:, None]
     between = (n * (means - (n * means).sum(axis=0) / n.sum()) ** 2).sum(axis=0) / n.sum()
     varies = within > RANK_TOLERANCE * between
@@ -153,6 +172,7 @@ def design(columns: Any, n_rows: int) -> tuple[np.ndarray, tuple[str, ...]]:
     for name in names:
         lb.check_text(name, "covariate")
     C = np.column_stack(parts)
+    C = np.ldexp(C, -np.frexp(np.abs(C).max(axis=0))[1])  # exact; the largest is about one, so no square overflows
     C -= C.mean(axis=0)
     deviation = C.std(axis=0)
     return C / np.where(deviation > 0, deviation, 1.0), tuple(names)

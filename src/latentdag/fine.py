@@ -1,8 +1,11 @@
-"""Directions of nearly collinear features that covariances in float64 forget, and samples do not.
+"""What means and covariances in float64 forget, and samples do not.
 
-A covariance forgets directions 1e-8 times smaller than the largest, because it squares them; the samples do not. Where
-a first look at the samples shows such directions, the accumulator sums squares along the principal axes of those
-samples instead of the features, and the moments keep these sums beside the covariances.
+A covariance forgets directions 1e-8 times smaller than the largest, because it squares them. Where a first look at the
+samples shows such directions, the accumulator sums squares along the principal axes of those samples too, and the
+moments keep these sums beside the covariances.
+
+A mean that is 1e12 deviations away from zero is rounded by 1e-4 deviations; merged covariances would feel it. So a mean
+is kept as two numbers whose sum it is, the second being what rounding took off the first.
 """
 
 from collections.abc import Sequence
@@ -18,6 +21,9 @@ FORGOTTEN = 3e-5
 
 #: And below which it is rounding of the samples themselves.
 ROUNDING = 1e-12
+
+#: Values beyond this, or below its inverse, are refused later; their squares need not be numbers.
+LARGE = 1e100
 
 
 #: Relative difference between two ways to say the same, in files.
@@ -47,11 +53,6 @@ class FineScale:
     def back(self) -> np.ndarray:
         """The inverse of the axes (p, p)."""
         return self.variances[:, None] * self.axes.T
-
-    def in_features(self, S: np.ndarray) -> np.ndarray:
-        """A scatter along the axes (p, p) as one of the features."""
-        whole = self.back @ S @ self.back.T
-        return 0.5 * (whole + whole.T)
 
     def along(self, axes: np.ndarray) -> "FineScale":
         """The same along other axes."""
@@ -87,26 +88,32 @@ class FineScale:
         return self.axes[kept], self.covariances[:, kept][:, :, kept]
 
 
-def fine_axes(X: np.ndarray, codes: np.ndarray) -> np.ndarray | None:
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is complained about in the end
+def two_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``a + b`` of vectors (p,) as the float64 number and the rest that rounding took off it (2, p); Knuth's."""
+    whole = a + b
+    part = whole - a
+    return np.array([whole, (a - (whole - part)) + (b - part)])
+
+
+def fine_axes(X: np.ndarray, codes: np.ndarray, n_covariates: int = 0) -> np.ndarray | None:
     """Return the principal axes (p, p) of rows X (n, p) of contexts ``codes`` (n,), if their covariance forgets one.
 
     There must be twice as many rows as features, in double precision, and every feature must vary: otherwise the rows
-    cannot tell.
+    cannot tell. Covariates right of the features (p + c in all) are axes of their own.
     """
     n, p = X.shape
-    if X.dtype.itemsize < 8 or n < 2 * p or not np.isfinite(X).all():
+    if X.dtype.itemsize < 8 or n < 2 * p or not (np.abs(X) < LARGE).all():
         return None
     Y = np.array(X, dtype=float)
     for k in np.unique(codes):
         Y[codes == k] -= Y[codes == k].mean(axis=0)
-    size = np.abs(Y).max(axis=0)
-    if not (size > 0).all():
-        return None
-    Y /= size  # first, so that no square overflows
     deviation = np.linalg.norm(Y, axis=0)
+    if not (deviation > 1 / LARGE).all():
+        return None
     Y /= deviation
     if all_above(Y.T @ Y, p * FORGOTTEN**2):
         return None
     s, Vt = linalg.svd(np.linalg.qr(Y, mode="r"))[1:]
     forgotten = (s < FORGOTTEN * s[0]) & (s > ROUNDING * s[0])
-    return Vt / (size * deviation) if forgotten.any() else None
+    return linalg.block_diag(Vt / deviation, np.eye(n_covariates)) if forgotten.any() else None

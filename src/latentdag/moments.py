@@ -17,7 +17,7 @@ import numpy as np
 
 from latentdag import labels as lb
 from latentdag.core.linalg import range_basis, symmetrize
-from latentdag.fine import FineScale
+from latentdag.fine import FineScale, two_sum
 from latentdag.schema import Layout
 from latentdag.storage import load_arrays, naming_file, save_arrays
 
@@ -28,6 +28,15 @@ class _NotGiven:
 
 
 REQUIRED: Any = _NotGiven()
+
+#: Standard deviations that are taken, and the largest mean: sums of fourth powers of them are float64 numbers.
+SMALLEST, LARGEST = 1e-70, 1e70
+
+#: What is left of a square that is too small to be a number: far less than ``SMALLEST**2``, and not zero.
+VANISHED = 1e-300
+
+#: Count, mean in two parts (2, p), scatter of the features, and scatter along axes, whole or lower triangles.
+Sums = tuple[int, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +58,8 @@ class Moments:
     feature_names : tuple of str
     fine : FineScale or None
         Where features are so collinear that the covariances cannot tell; see :mod:`latentdag.fine`.
+    rests : (K+1, p)
+        What rounding took off the means; ``+`` needs it where means dwarf deviations.
 
     Examples
     --------
@@ -70,9 +81,12 @@ class Moments:
     covariances: np.ndarray
     feature_names: tuple[str, ...]
     fine: FineScale | None = None
+    rests: np.ndarray = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        for name in ("counts", "means", "covariances"):
+        if self.rests is None:
+            object.__setattr__(self, "rests", np.zeros_like(self.means))
+        for name in ("counts", "means", "covariances", "rests"):
             getattr(self, name).flags.writeable = False
 
     # ---- building -------------------------------------------------------------------------------------------
@@ -197,13 +211,15 @@ class Moments:
         covariances: np.ndarray,
         names: tuple[str, ...],
         fine: FineScale | None = None,
+        rests: np.ndarray | None = None,
     ) -> "Moments":
         order = list(range(len(present)))
         if control is not None:
             order.sort(key=lambda k: present[k] != control)
         labels = tuple(present[k] for k in order)
         fine = None if fine is None else fine.select(order)
-        return cls(labels, control, counts[order], means[order], covariances[order], names, fine)
+        rests = np.zeros_like(means) if rests is None else rests
+        return cls(labels, control, counts[order], means[order], covariances[order], names, fine, rests[order])
 
     # ---- using ----------------------------------------------------------------------------------------------
 
@@ -235,6 +251,7 @@ class Moments:
             self.covariances[rows],
             self.feature_names,
             None if self.fine is None else self.fine.select(rows),
+            self.rests[rows],
         )
 
     def pooled_covariance(self) -> np.ndarray:
@@ -273,7 +290,7 @@ class Moments:
             "has_control": self.control is not None,
             "feature_names": list(self.feature_names),
         }
-        arrays = {"counts": self.counts, "means": self.means, "covariances": self.covariances}
+        arrays = {"counts": self.counts, "means": self.means, "covariances": self.covariances, "rests": self.rests}
         if self.fine is not None:
             arrays |= {"fine_axes": self.fine.axes, "fine_covariances": self.fine.covariances}
         save_arrays(path, _FILE, arrays, meta)
@@ -294,6 +311,7 @@ class Moments:
         with naming_file(path, "covariances"):
             for k, label in enumerate(contexts):
                 _check_values(S[k], means[k], label, names)
+            check_sizes(means, S, contexts, names)
         fine = None
         with naming_file(path, "fine"):
             if ("fine_axes" in arrays) != ("fine_covariances" in arrays):
@@ -301,7 +319,8 @@ class Moments:
             if "fine_axes" in arrays:
                 fine = FineScale(arrays["fine_axes"], arrays["fine_covariances"])
                 fine.check(S)
-        return cls(tuple(contexts), contexts[0] if meta["has_control"] else None, counts, means, S, names, fine)
+        control = contexts[0] if meta["has_control"] else None
+        return cls(tuple(contexts), control, counts, means, S, names, fine, arrays.get("rests"))
 
 
 def merge(moments: Iterable[Moments]) -> Moments:
@@ -322,49 +341,47 @@ def _merge(a: Moments, b: Moments) -> Moments:
     lb.told_apart((*a.contexts, *b.contexts))
     present = lb.canonical_order(set(a.contexts) | set(b.contexts))
     control = a.control if a.control is not None else b.control
-    counts, means, covariances = _merged_arrays(a, b, present, a.covariances, b.covariances, None)
-    fine = None
+    axes, finer = np.zeros((0, a.n_features)), None
     if a.fine is not None and b.fine is not None:
-        axes = a.fine.axes
-        along = _merged_arrays(a, b, present, a.fine.covariances, b.fine.along(axes).covariances, axes)[2]
-        fine = FineScale(axes, along)
-    return Moments._control_first(present, control, counts, means, covariances, a.feature_names, fine)
-
-
-def _merged_arrays(
-    a: Moments, b: Moments, present: Sequence[Hashable], S_a: np.ndarray, S_b: np.ndarray, axes: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Counts, means and covariances (of features, or along axes) of the contexts of two sets of rows together."""
+        axes, finer = a.fine.axes, b.fine.along(a.fine.axes)
     found = []
     for label in present:
-        sums = []
-        for m, S in ((a, S_a), (b, S_b)):
-            if label in m.contexts:
-                i = m.contexts.index(label)
-                sums.append((int(m.counts[i]), m.means[i], (m.counts[i] - 1) * S[i]))
-        n, mean, scatter = merged_sums(sums, axes)
-        found.append((n, mean, scatter / max(n - 1, 1)))
-    counts, means, covariances = zip(*found, strict=True)
-    return np.array(counts, dtype=np.int64), np.array(means), np.array(covariances)
+        shards = ((m, m.contexts.index(label), fine) for m, fine in ((a, a.fine), (b, finer)) if label in m.contexts)
+        found.append(merged_sums([_sums(m, i, fine if len(axes) else None) for m, i, fine in shards], axes))
+    counts, means, scatters, along = (np.array(part) for part in zip(*found, strict=True))
+    freedom = np.maximum(counts - 1, 1)[:, None, None]
+    fine = FineScale(axes, along / freedom) if len(axes) else None
+    names, covariances = a.feature_names, scatters / freedom
+    check_sizes(means[:, 0], covariances, present, names)
+    return Moments._control_first(present, control, counts, means[:, 0], covariances, names, fine, means[:, 1])
 
 
-def merged_sums(
-    parts: Sequence[tuple[int, np.ndarray, np.ndarray]], axes: np.ndarray | None = None
-) -> tuple[int, np.ndarray, np.ndarray]:
-    """Count, mean (p,) and scatter of several sets of rows together (Chan's update).
+def _sums(m: Moments, i: int, fine: FineScale | None) -> Sums:
+    """The sums behind one context of moments."""
+    n, mean = int(m.counts[i]), np.array([m.means[i], m.rests[i]])
+    along = np.zeros((0, 0)) if fine is None else (n - 1) * fine.covariances[i]
+    return n, mean, (n - 1) * m.covariances[i], along
 
-    Scatters are (p, p), or packed lower triangles (p (p + 1) / 2), of the features or along axes.
-    """
-    n, mean, scatter = parts[0]
-    for m, other, more in parts[1:]:
-        gap = other - mean  # exactly zero for a feature that is constant
-        along = gap if axes is None else axes @ gap
-        outer = np.outer(along, along)
-        outer = outer if scatter.ndim == 2 else outer[np.tril_indices(len(gap))]
-        scatter = scatter + more + (n * m / (n + m)) * outer
-        mean = mean + gap * (m / (n + m))
+
+@np.errstate(over="ignore", invalid="ignore")  # what overflows is complained about in the end
+def merged_sums(parts: Sequence[Sums], axes: np.ndarray) -> Sums:
+    """Count, mean and scatters of several sets of rows together (Chan's update); axes may be none (0, p)."""
+    n, mean, scatter, along = parts[0]
+    for m, other, more, further in parts[1:]:
+        gap = (other - mean).sum(axis=0)  # exactly zero for a feature that is constant
+        weight = n * m / (n + m)
+        scatter = scatter + more + _outer(gap, weight, scatter.ndim)
+        along = along + further + _outer(axes @ gap, weight, along.ndim)
+        mean = two_sum(mean[0], mean[1] + gap * (m / (n + m)))
         n += m
-    return n, mean, scatter
+    return n, mean, scatter, along
+
+
+def _outer(x: np.ndarray, weight: float, ndim: int) -> np.ndarray:
+    """``weight · x xᵀ`` (p, p), or its lower triangle; squares that vanish leave a trace."""
+    outer = weight * np.outer(x, x)
+    np.einsum("ii->i", outer)[:] += VANISHED * (x != 0)
+    return outer if ndim == 2 else outer[np.tril_indices(len(x))]
 
 
 # ---- checking what users give -----------------------------------------------------------------------------------
@@ -404,6 +421,21 @@ def _check_labels(present: list[Hashable]) -> list[Hashable]:
     return present
 
 
+def check_sizes(means: np.ndarray, covariances: np.ndarray, contexts: Sequence[Hashable], names: Sequence[str]) -> None:
+    """Complain about a feature whose mean or deviation, in any context (K, p), is too large or too small."""
+    variances = np.abs(np.diagonal(covariances, axis1=1, axis2=2))  # rounding can leave residuals below zero
+    large = ~(variances <= LARGEST**2) | ~(np.abs(means) <= LARGEST)
+    small = (variances < SMALLEST**2) & (variances != 0)
+    for wrong, what in ((large, "large"), (small, "small")):
+        if wrong.any():
+            k, j = np.argwhere(wrong)[0]
+            raise ValueError(
+                f"context {contexts[k]!r}: the values of feature {names[j]!r} are too {what} (mean {means[k, j]:.3g}, "
+                f"standard deviation {np.sqrt(variances[k, j]):.3g}; {SMALLEST:g} to {LARGEST:g} can be worked with): "
+                "give it other units"
+            )
+
+
 def _check_counts(counts: Any, present: Sequence[Hashable]) -> np.ndarray:
     n = np.asarray(counts)
     n = np.full(len(present), n) if n.ndim == 0 else n
@@ -423,6 +455,7 @@ def _check_values(S: np.ndarray, mean: np.ndarray, label: Hashable, names: Seque
     if not np.isfinite(S).all():
         i, j = np.argwhere(~np.isfinite(S))[0]
         raise ValueError(f"context {label!r}: the covariance of {names[i]!r} and {names[j]!r} is {S[i, j]}")
+    check_sizes(mean[None], S[None], [label], names)
     scale = np.sqrt(np.abs(np.diagonal(S)))
     with np.errstate(over="ignore"):
         gap = np.abs(S - S.T)
@@ -450,6 +483,9 @@ def _check_covariance(S: np.ndarray, mean: np.ndarray, label: Hashable, names: S
 _FILE = Layout(
     "Moments",
     {"contexts": [lb.from_json], "has_control": bool, "feature_names": [str]},
-    {"counts": "i k", "means": "f kp", "covariances": "f kpp", "fine_axes?": "f pp", "fine_covariances?": "f kpp"},
+    {
+        "counts": "i k", "means": "f kp", "rests?": "f kp", "covariances": "f kpp", "fine_axes?": "f pp",
+        "fine_covariances?": "f kpp",
+    },
     {"k": "contexts", "p": "feature_names"},
-)
+)  # fmt: skip

@@ -1,6 +1,7 @@
 """Rows of numbers as users have them, dense or sparse: what counts as a matrix of numbers, and complaints by name."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -36,15 +37,24 @@ def as_rows(X: Any, name: str = "X") -> Any:
         raise ValueError(f"{name} must have two dimensions (samples, features), got shape {X.shape}")
     if is_sparse(X):
         X = _compressed(X, name)
-    values = X.data if is_sparse(X) else X
-    if X.dtype.kind in "iu" and X.dtype.itemsize == 8 and values.size:
+    _check_whole(X.data if is_sparse(X) else X, name)
+    return _as_double(X) if X.dtype.itemsize > 8 else X
+
+
+def _as_double(X: Any) -> Any:
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is reported by context and feature
+        return X.astype(float)
+
+
+def _check_whole(values: np.ndarray, name: str) -> None:
+    """Complain about whole numbers that float64 cannot hold."""
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size:
         largest = max(int(values.max()), -int(values.min()))
         if largest > _WHOLE:
             raise ValueError(
                 f"{name} holds the whole number {largest}, and float64 cannot tell numbers beyond 2**53 from their "
                 "neighbours: subtract an offset from that feature first"
             )
-    return X
 
 
 def check_dtype(dtype: Any, name: str) -> None:
@@ -78,11 +88,17 @@ def _unmasked(X: Any, name: str) -> np.ndarray:
 
 def _from_objects(X: np.ndarray, name: str) -> np.ndarray:
     """Numbers that Python keeps as objects, such as fractions and decimals; nothing else."""
-    for at, value in np.ndenumerate(X):
-        if not isinstance(value, Real | np.bool_) and type(value).__name__ != "Decimal":
-            place = ", ".join(map(str, at))
-            raise ValueError(f"{name} must be a matrix of numbers, but [{place}] is {value!r}: convert it first")
+    at = _not_a_number(X)
+    if at is not None:
+        place = ", ".join(map(str, at))
+        raise ValueError(f"{name} must be a matrix of numbers, but [{place}] is {X[at]!r}: convert it first")
     return X.astype(float)
+
+
+def _not_a_number(X: np.ndarray) -> tuple[int, ...] | None:
+    """Where the first object is that is no real number."""
+    others = (at for at, value in np.ndenumerate(X) if not isinstance(value, Real | np.bool_ | Decimal))
+    return next(others, None)
 
 
 def _compressed(X: Any, name: str) -> Any:
@@ -102,13 +118,20 @@ def numbers(part: pd.DataFrame, where: str) -> np.ndarray:
     ValueError
         Naming the first column that does not hold numbers.
     """
-    for name, dtype in part.dtypes.items():
-        if not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_complex_dtype(dtype):
+    made = np.empty(part.shape)
+    for j, (name, dtype) in enumerate(part.dtypes.items()):
+        column = part.iloc[:, j]
+        own = isinstance(dtype, np.dtype)  # and not one of pandas' types, which know missing values
+        real = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype)
+        if not real and not (dtype == object and _not_a_number(column.to_numpy()) is None):
             raise ValueError(
                 f"{where}: feature column {name!r} holds {dtype} values, not real numbers: drop it, convert it, or "
                 "choose the features with features=[…]"
             )
-    return part.to_numpy(dtype=float, na_value=np.nan)
+        values = column.to_numpy() if own else column.to_numpy(dtype=float, na_value=np.nan)
+        _check_whole(values, f"{where}: feature column {name!r}")
+        made[:, j] = _as_double(values)
+    return made
 
 
 def as_dense(block: Any) -> np.ndarray:

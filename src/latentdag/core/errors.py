@@ -1,6 +1,9 @@
 """What the core raises when one context cannot be handled."""
 
 
+from typing import Any
+
+
 class ContextError(ValueError):
     """A condition that one context fails.
 
@@ -20,6 +23,15 @@ class ContextError(ValueError):
         self.context = context
         self.reason = reason
 
+    def __reduce__(self) -> tuple[Any, ...]:  # so that worker processes can send it back
+        return _rebuilt, (type(self), self.context, self.reason, self.args)
+
 
 class NotInModelError(ContextError):
     """Exact moments that no model of the assumed kind can produce."""
+
+
+def _rebuilt(kind: type[ContextError], context: int, reason: str, args: tuple[Any, ...]) -> ContextError:
+    error = kind(context, reason)
+    error.args = args
+    return error

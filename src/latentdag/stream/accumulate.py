@@ -12,8 +12,8 @@ Two ways to add, chosen once for a whole source from its values, never from its 
   here unless its mean dwarfs its deviation; those few columns are centred and added as dense ones.
 
 Triangular factors merged by QR would keep twice the digits, at 4 to 18 % of the rate of ``X.T @ X`` where this keeps 75
-to 94 % (p = 100 to 2,000). The few data that need them, features collinear to more than 1e-4, are rotated to their
-principal axes before they are squared (:mod:`latentdag.fine`).
+to 94 % (p = 100 to 2,000). The few data that need them, features collinear to more than 1e-4, are summed once more
+along their principal axes (:mod:`latentdag.fine`).
 """
 
 import os
@@ -26,7 +26,8 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from latentdag.fine import FineScale
+from latentdag.fine import FineScale, two_sum
+from latentdag.moments import VANISHED, Moments, check_sizes
 from latentdag.rows import check_finite, is_sparse
 from latentdag.stream.blas import add_gram, add_outer
 
@@ -45,8 +46,8 @@ PANEL = 256
 #: In sparse products, how many deviations a mean must be away from zero to be worth a pilot: squared, three digits.
 FAR = 30.0
 
-#: Least and largest variance of a feature that varies: beyond, squares of its values lose digits, or overflow.
-SMALLEST, LARGEST = 1e-290, 1e300
+#: Around sums of values that may be too large: they are complained about by feature, not by numpy.
+_QUIET = np.errstate(invalid="ignore", over="ignore")
 
 
 class Accumulator:
@@ -62,11 +63,11 @@ class Accumulator:
     threads : int
         Contexts worked on at the same time.
     axes : (p, p), optional
-        Scatters are of ``axes @ x``, for features too collinear to be squared as they are; dense products only.
+        To add up scatters of ``axes @ x`` too, where features are nearly collinear; dense products only.
     """
 
     #: What a checkpoint has to keep.
-    STATE = ("counts", "settled", "pilots", "totals", "scatters", "axes")
+    STATE = ("counts", "settled", "pilots", "totals", "scatters", "axes", "along")
 
     def __init__(
         self,
@@ -82,8 +83,9 @@ class Accumulator:
         self.settled = np.zeros(size, dtype=np.int64)  # rows behind each pilot
         self.pilots = np.zeros((size, p))
         self.totals = np.zeros((size, p))  # of deviations from the pilots
-        self.scatters = np.zeros((size, p, p))  # about the pilots, along the axes; lower triangles
+        self.scatters = np.zeros((size, p, p))  # about the pilots; lower triangles
         self.axes = np.zeros((0, p)) if axes is None else axes
+        self.along = np.zeros((size, len(self.axes), len(self.axes)))  # the same along the axes
         self.threads, self._local = threads, threading.local()
         self.chunk = max(CHUNK_ROWS, CHUNK_VALUES // p)
 
@@ -115,7 +117,8 @@ class Accumulator:
                 part[:, :p] = taken.toarray() if is_sparse(taken) else taken
                 if covariates is not None:
                     part[:, p:] = covariates[chosen]
-                self._add_chunk(k, part, rows[chosen])
+                if not self._add_chunk(k, part):
+                    check_finite(taken, rows[chosen], self.contexts[k], self.feature_names)
 
         self._share(one, list(by_context(codes)))
 
@@ -136,21 +139,26 @@ class Accumulator:
             self._local.buffer = np.empty((n, len(self.feature_names)))
         return self._local.buffer[:n]
 
-    def _add_chunk(self, k: int, part: np.ndarray, rows: np.ndarray) -> None:
-        with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported below
-            if self.counts[k] == 0:
-                self.pilots[k] = _mean_within(part)
-            self._settle(k, len(part))
-            part -= self.pilots[k]
-            total = part.sum(axis=0)
-        if not np.isfinite(total).all():  # a sum is finite only if all its terms are
-            check_finite(part + self.pilots[k], rows, self.contexts[k], self.feature_names)
+    @_QUIET
+    def _add_chunk(self, k: int, part: np.ndarray) -> bool:
+        """Add rows of one context, overwriting them; False where a sum of them is not finite."""
+        if self.counts[k] == 0:
+            self.pilots[k] = _mean_within(part)
+        self._settle(k, len(part))
+        part -= self.pilots[k]
+        total = part.sum(axis=0)
         self.counts[k] += len(part)
         self.totals[k] += total
-        add_gram(self._along_axes(part), self.scatters[k])
+        add_gram(part, self.scatters[k])
+        mark_vanished(part, self.scatters[k])
+        if len(self.axes):
+            add_gram(part @ self.axes.T, self.along[k])
+        return bool(np.isfinite(total).all())  # a sum is finite only if all its terms are
 
-    def _along_axes(self, x: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(x @ self.axes.T) if len(self.axes) else x
+    def _add_outer(self, scale: float, x: np.ndarray, k: int) -> None:
+        add_outer(scale, x, self.scatters[k])
+        if len(self.axes):
+            add_outer(scale, self.axes @ x, self.along[k])
 
     def _settle(self, k: int, more: int) -> None:
         """Move the pilot to the mean of the rows so far, if they have doubled since it was placed."""
@@ -166,8 +174,8 @@ class Accumulator:
             pilot = np.where(np.abs(pilot) > FAR * np.sqrt(np.maximum(variance, 0.0)), pilot, 0.0)
         rest = self.totals[k] - n * (pilot - self.pilots[k])
         # Σ (x − b)(x − b)ᵀ = Σ (x − a)(x − a)ᵀ − t tᵀ/n + u uᵀ/n, with t and u the totals about a and b
-        add_outer(-1.0 / n, self._along_axes(self.totals[k]), self.scatters[k])
-        add_outer(1.0 / n, self._along_axes(rest), self.scatters[k])
+        self._add_outer(-1.0 / n, self.totals[k], k)
+        self._add_outer(1.0 / n, rest, k)
         self.pilots[k], self.totals[k] = pilot, rest
 
     def _add_sparse(self, block: Any, codes: np.ndarray, rows: np.ndarray, covariates: np.ndarray | None) -> None:
@@ -175,12 +183,12 @@ class Accumulator:
         if covariates is not None:
             block = sparse.hstack([block, sparse.csr_matrix(covariates)], format="csr")
 
+        @_QUIET
         def one(job: tuple[int, np.ndarray]) -> None:
             k, group = job
             part = block[group]
             part.sum_duplicates()
-            with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported below
-                total = np.asarray(part.sum(axis=0)).ravel()
+            total = np.asarray(part.sum(axis=0)).ravel()
             if not np.isfinite(total).all():
                 check_finite(part, rows[group], self.contexts[k], self.feature_names)
             if self.counts[k] == 0:
@@ -198,6 +206,7 @@ class Accumulator:
         far = np.flatnonzero(pilot)
         if not len(far):
             add_sparse_scatter(part, into)
+            mark_vanished(part, into)
             return total
         dense = part[:, far].toarray() - pilot[far]
         part.data[(pilot != 0)[part.indices]] = 0.0
@@ -207,38 +216,47 @@ class Accumulator:
         into[:, far] += cross
         into[far] += cross.T
         into[np.ix_(far, far)] += dense.T @ dense
+        mark_vanished(part, into)
         total[far] = dense.sum(axis=0)
         return total
 
-    def centred(self) -> tuple[np.ndarray, np.ndarray]:
-        """Means (K, p) and scatters about them (K, p, p), in place: the accumulator is used up, nothing is copied."""
-        means = np.empty_like(self.totals)
-        for k, S in enumerate(self.scatters):
+    @_QUIET
+    def centred(self) -> np.ndarray:
+        """Means (K, 2, p) in two parts; scatters become those about them. The accumulator is used up, nothing copied."""
+        means = np.empty((len(self.counts), 2, len(self.feature_names)))
+        for k, total in enumerate(self.totals):
             n = max(int(self.counts[k]), 1)
-            means[k] = self.pilots[k] + self.totals[k] / n
-            add_outer(-1.0 / n, self._along_axes(self.totals[k]), S)
-            mirror_lower(S)
-        return means, self.scatters
+            means[k] = two_sum(self.pilots[k], total / n)
+            self._add_outer(-1.0 / n, total, k)
+            mirror_lower(self.scatters[k])
+            mirror_lower(self.along[k])
+        return means
 
-    def finish(self) -> tuple[np.ndarray, np.ndarray, FineScale | None]:
-        """Means (K, p) and covariances (K, p, p) with divisor n − 1, in place, and the fine scale along the axes."""
-        means, scatters = self.centred()
-        fine = covariances_of(scatters, self.counts, self.axes, self.contexts, self.feature_names)
-        return means, scatters, fine
+    def finish(self, control: Hashable | None) -> Moments:
+        """Moments of all rows; the accumulator is used up."""
+        means = self.centred()
+        return moments_of(
+            self.contexts, control, self.counts, means, self.scatters, self.feature_names, self.axes, self.along
+        )
 
 
-def covariances_of(
-    scatters: np.ndarray, counts: np.ndarray, axes: np.ndarray, contexts: Sequence[Hashable], names: Sequence[str]
-) -> FineScale | None:
-    """Divide scatters (K, p, p) by n − 1 in place; of those along axes, keep the fine scale and go to the features."""
-    for S, n in zip(scatters, counts, strict=True):
-        S /= max(int(n) - 1, 1)
-    fine = FineScale(axes, scatters.copy()) if len(axes) else None
-    for S, label in zip(scatters, contexts, strict=True):
-        if fine is not None:
-            S[:] = fine.in_features(S)
-        _check_size(np.diagonal(S), label, names)
-    return fine
+def moments_of(
+    contexts: Sequence[Hashable],
+    control: Hashable | None,
+    counts: np.ndarray,
+    means: np.ndarray,
+    scatters: np.ndarray,
+    names: Sequence[str],
+    axes: np.ndarray,
+    along: np.ndarray,
+) -> Moments:
+    """Moments from means (K, 2, p) and scatters of the features and along axes, which are divided by n − 1 in place."""
+    for sums in (scatters, along):
+        sums /= np.maximum(counts - 1, 1)[:, None, None]
+    check_sizes(means[:, 0], scatters, contexts, names)
+    fine = FineScale(axes, along) if len(axes) else None
+    whole, rests = np.ascontiguousarray(means.transpose(1, 0, 2))
+    return Moments(tuple(contexts), control, counts, whole, scatters, tuple(names), fine, rests)
 
 
 def _mean_within(part: np.ndarray) -> np.ndarray:
@@ -247,15 +265,11 @@ def _mean_within(part: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(pilot), pilot, 0.0)
 
 
-def _check_size(variances: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
-    """Complain about a feature whose values are too large or too small for their squares to be float64 numbers."""
-    large, small = ~(variances < LARGEST), (variances < SMALLEST) & (variances != 0)
-    for wrong, what in ((large, "large"), (small, "small")):
-        if wrong.any():
-            name = names[int(np.argmax(wrong))]
-            raise ValueError(
-                f"context {label!r}: the values of feature {name!r} are too {what} to be squared: give it other units"
-            )
+def mark_vanished(part: Any, S: np.ndarray) -> None:
+    """Leave a trace in a scatter (p, p) of deviations (n, p) whose squares are too small to be numbers."""
+    small = np.flatnonzero(np.diagonal(S) < VANISHED)
+    if len(small):
+        S[small, small] += VANISHED * np.asarray(part[:, small].astype(bool).sum(axis=0) > 0).ravel()
 
 
 def mirror_lower(S: np.ndarray) -> None:

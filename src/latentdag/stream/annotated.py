@@ -122,6 +122,8 @@ class StoreReader(Reader):
         self.labels = self._obs(contexts) if lb.is_single(contexts) else contexts
         features = [str(name) for name in self._column("var", group["var"].attrs["_index"])]
         self.matrix = self._matrix(element, features)
+        if self.matrix.shape[1] != len(features):
+            raise ValueError(f"{self.name} has {self.matrix.shape[1]} columns, but var has {len(features)} features")
         self.all_features, self.sparse, self.n_rows = features, self.matrix.sparse, self.matrix.n_rows
 
     def _matrix(self, element: Any, features: Sequence[str]) -> ArrayReader | CompressedReader:

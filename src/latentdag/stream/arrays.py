@@ -30,6 +30,7 @@ class ArrayReader(Reader):
         if X.ndim != 2:
             raise ValueError(f"{name} must have two dimensions (samples, features), got shape {X.shape}")
         self.X, self.name, self.labels = X, name, labels
+        self.shape = X.shape
         self.n_rows, p = X.shape
         self.all_features = feature_names if feature_names is not None else [f"x{j}" for j in range(p)]
         self.sparse = is_sparse(X)

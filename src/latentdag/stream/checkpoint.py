@@ -16,8 +16,11 @@ from latentdag.stream.accumulate import Accumulator
 _FILE = Layout(
     "MomentsInProgress",
     {"source": {str: str}, "options": {str: str}, "blocks": int},
-    {"counts": "i k", "settled": "i k", "pilots": "f kp", "totals": "f kp", "scatters": "f kpp", "axes": "f ap"},
-)
+    {
+        "counts": "i k", "settled": "i k", "pilots": "f kp", "totals": "f kp", "scatters": "f kpp", "axes": "f ap",
+        "along": "f kaa",
+    },
+)  # fmt: skip
 
 #: Share of the time that may go into writing.
 _SHARE = 0.1

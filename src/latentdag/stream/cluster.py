@@ -16,10 +16,10 @@ from latentdag import adjustment
 from latentdag import labels as lb
 from latentdag.adjustment import adjusted
 from latentdag.fine import fine_axes
-from latentdag.moments import REQUIRED, Moments, check_control, merged_sums, named_features
+from latentdag.moments import REQUIRED, Moments, Sums, check_control, merged_sums, named_features
 from latentdag.rows import as_dense, as_rows, check_dtype, is_sparse
 from latentdag.stream import memory
-from latentdag.stream.accumulate import SPARSE_BELOW, Accumulator, covariances_of, density, mirror_lower
+from latentdag.stream.accumulate import SPARSE_BELOW, Accumulator, density, mirror_lower, moments_of
 from latentdag.stream.counts import warn_of_counts
 from latentdag.stream.one_pass import LOOK
 from latentdag.stream.optional import optional
@@ -28,8 +28,8 @@ from latentdag.stream.sources import positions
 #: Bytes of covariances that one task makes, at most (or one covariance, if that is larger).
 GROUP_BYTES = 128 * 2**20
 
-#: Count, mean (p,) and lower triangle of the scatter (p (p + 1) / 2) of each context that occurs.
-Partial = dict[int, tuple[int, np.ndarray, np.ndarray]]
+#: Count, mean (2, p), and lower triangles of the scatters of features and along axes, of each context that occurs.
+Partial = dict[int, Sums]
 
 
 def dask_moments(
@@ -77,7 +77,7 @@ def dask_moments(
     memory.require("X", len(labels), len(columns_all), 2, 0, memory_limit)  # packed parts, and what they become
     plan = _Plan(labels, columns_all, chosen, np.argsort(order)[codes].astype(np.int32), C)
     rows = X.chunks[0][0]
-    axes = None if C is not None else dask.delayed(_axes)(X.to_delayed().ravel()[0], plan.codes[:rows], chosen)
+    axes = dask.delayed(_axes)(X.to_delayed().ravel()[0], plan.codes[:rows], chosen, len(more))
     parts = [_tree(dask.delayed, partials, axes, split_every) for partials in _partials(dask.delayed, X, plan, axes)]
     look = dask.delayed(_first_rows)(X.to_delayed().ravel()[0], chosen)
     parts, axes, first = dask.compute(parts, axes, look)
@@ -164,39 +164,44 @@ def _first_rows(block: Any, chosen: np.ndarray | None) -> Any:
     return rows if chosen is None else rows[:, chosen]
 
 
-def _axes(block: Any, codes: np.ndarray, chosen: np.ndarray | None) -> np.ndarray | None:
-    """The axes along which all partial results are summed, from the first block."""
+def _axes(block: Any, codes: np.ndarray, chosen: np.ndarray | None, n_covariates: int) -> np.ndarray:
+    """The axes along which all partial results are summed too, from the first block; none (0, p) if nobody needs it."""
     rows = as_dense(as_rows(block))
-    return fine_axes(rows if chosen is None else rows[:, chosen], codes)
+    rows = rows if chosen is None else rows[:, chosen]
+    axes = fine_axes(rows, codes, n_covariates)
+    return np.zeros((0, rows.shape[1] + n_covariates)) if axes is None else axes
 
 
-def _partial(pieces: Sequence[tuple[Any, ...]], about: Any, axes: np.ndarray | None) -> Partial:
+def _partial(pieces: Sequence[tuple[Any, ...]], about: Any, axes: np.ndarray) -> Partial:
     members, contexts, columns = about
     first = pieces[0][0]
-    sparse_products = axes is None and is_sparse(first) and density(first) < SPARSE_BELOW
+    sparse_products = not len(axes) and is_sparse(first) and density(first) < SPARSE_BELOW
     sums = Accumulator(contexts, columns, sparse_products, axes=axes)
     for rows, codes, numbers, C in pieces:
         sums.add(rows, codes, numbers, C)
-    means, scatters = sums.centred()
-    lower = np.tril_indices(len(columns))
+    means = sums.centred()
+    lower, finer = np.tril_indices(len(columns)), np.tril_indices(len(axes))
     return {
-        int(k): (int(sums.counts[i]), means[i], scatters[i][lower]) for i, k in enumerate(members) if sums.counts[i]
+        int(k): (int(sums.counts[i]), means[i], sums.scatters[i][lower], sums.along[i][finer])
+        for i, k in enumerate(members)
+        if sums.counts[i]
     }
 
 
-def _merged(parts: Sequence[Partial], axes: np.ndarray | None) -> Partial:
+def _merged(parts: Sequence[Partial], axes: np.ndarray) -> Partial:
     """One partial result of several; the inputs stay as they are, for another worker may still need them."""
     present = sorted({k for part in parts for k in part})
     return {k: merged_sums([part[k] for part in parts if k in part], axes) for k in present}
 
 
-def _unpacked(parts: Sequence[Partial], axes: np.ndarray | None, plan: _Plan, control: Hashable | None) -> Moments:
-    size, p = len(plan.contexts), len(plan.columns)
-    counts, means, S = np.zeros(size, dtype=np.int64), np.zeros((size, p)), np.zeros((size, p, p))
-    lower = np.tril_indices(p)
+def _unpacked(parts: Sequence[Partial], axes: np.ndarray, plan: _Plan, control: Hashable | None) -> Moments:
+    size, p, q = len(plan.contexts), len(plan.columns), len(axes)
+    counts, means = np.zeros(size, dtype=np.int64), np.zeros((size, 2, p))
+    S, along = np.zeros((size, p, p)), np.zeros((size, q, q))
+    lower, finer = np.tril_indices(p), np.tril_indices(q)
     for part in parts:
         for k in list(part):
-            counts[k], means[k], S[k][lower] = part.pop(k)
+            counts[k], means[k], S[k][lower], along[k][finer] = part.pop(k)
             mirror_lower(S[k])
-    fine = covariances_of(S, counts, np.zeros((0, p)) if axes is None else axes, plan.contexts, plan.columns)
-    return Moments(plan.contexts, control, counts, means, S, plan.columns, fine)
+            mirror_lower(along[k])
+    return moments_of(plan.contexts, control, counts, means, S, plan.columns, axes, along)

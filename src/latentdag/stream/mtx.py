@@ -112,8 +112,7 @@ class MtxReader(Reader):
         names = ["row", "column"] if self.pattern else ["row", "column", "value"]
         try:
             with pd.read_csv(self.path, skiprows=self.header, names=names, chunksize=_ENTRIES, **_PLAIN) as parts:
-                for part in parts:
-                    yield self._checked(part)
+                yield from (self._checked(part) for part in parts if len(part))
         except (OSError, EOFError, TypeError, pd.errors.ParserError) as error:
             raise ValueError(f"{self.path} cannot be read: {' '.join(str(error).split())}") from None
 

@@ -101,7 +101,7 @@ def moments(
             reader.name,
             len(work.contexts),
             len(work.columns),
-            1 if work.C is None and work.axes is None else 2,
+            1 + (work.axes is not None) + (work.C is not None),
             work.block_bytes(reader),
             memory_limit,
         )
@@ -112,10 +112,9 @@ def moments(
     finally:
         reader.close()
     try:
-        means, covariances, fine = sums.finish()
+        made = sums.finish(work.control)
     except ValueError as error:
         raise ValueError(f"{reader.name}: {error}") from None
-    made = Moments(work.contexts, work.control, sums.counts, means, covariances, work.columns, fine)
     return made if work.C is None else adjusted(made, work.C.shape[1])
 
 
@@ -129,7 +128,7 @@ class _Work:
     columns: tuple[str, ...]  # features, then covariates
     C: np.ndarray | None  # (n, c) covariates
     sparse_products: bool
-    axes: np.ndarray | None  # (p, p) of features too collinear to be squared as they are
+    axes: np.ndarray | None  # (p, p) of nearly collinear features
     block_rows: int
 
     def block_bytes(self, reader: Reader) -> int:
@@ -164,7 +163,7 @@ def _prepare(reader: Reader, control: Any, adjust: Any, block_rows: int | None) 
     warn_of_counts(first, reader.name)
     share = density(first)
     sparse_products = share < SPARSE_BELOW
-    axes = None if sparse_products or C is not None else fine_axes(as_dense(first), codes[: first.shape[0]])
+    axes = None if sparse_products else fine_axes(as_dense(first), codes[: first.shape[0]], len(more))
     if block_rows is None:
         block_rows = _rows_per_block(len(present), len(names), share if sparse_products else None)
     if block_rows < 1:

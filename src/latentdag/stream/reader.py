@@ -37,6 +37,7 @@ class Reader:
         The context of every row.
     sparse : bool
         Whether blocks are csr matrices.
+    renamed : what the user calls all columns, or None
     chosen : positions of the wanted features, or None for all
     on_disk : bool
         Whether errors while reading are the file's fault.
@@ -47,12 +48,13 @@ class Reader:
     all_features: Sequence[str]
     labels: Any
     sparse: bool = False
+    renamed: Sequence[str] | None = None
     chosen: np.ndarray | None = None
     on_disk: bool = False
 
     @property
     def feature_names(self) -> list[str]:
-        names = [str(name) for name in self.all_features]
+        names = [str(name) for name in self.renamed or self.all_features]
         return names if self.chosen is None else [names[j] for j in self.chosen]
 
     def blocks(self, step: int, start: int = 0) -> Iterator[Any]:

@@ -49,8 +49,8 @@ def open_source(
     else:
         reader = _in_memory(source, contexts, layer, others)
     if feature_names is not None:
-        reader.all_features = named_features(feature_names, len(reader.all_features))
-    reader.chosen = positions(features, [str(name) for name in reader.all_features], reader.name)
+        reader.renamed = named_features(feature_names, len(reader.all_features))
+    reader.chosen = positions(features, reader.feature_names, reader.name)
     return reader
 
 

@@ -70,7 +70,10 @@ class TableReader(Reader):
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         wanted = self.all_features if self.chosen is None else [self.all_features[j] for j in self.chosen]
-        frame = self.table.select(wanted) if not isinstance(self.table, pd.DataFrame) else self.table[wanted]
+        if isinstance(self.table, pd.DataFrame):
+            frame = pd.DataFrame({name: self.table[name] for name in wanted})  # table[wanted] fails on foreign bytes
+        else:
+            frame = self.table.select(wanted)
         for first in range(start, self.n_rows, step):
             if isinstance(frame, pd.DataFrame):
                 part = frame.iloc[first : first + step]
