@@ -31,8 +31,9 @@ import pandas as pd
 import pyarrow.parquet  # noqa: F401
 
 import latentdag as ld
+import latentdag.cli.reproduce
+import latentdag.cli.run
 from latentdag import pl, report  # noqa: F401
-from latentdag.cli import reproduce, run  # noqa: F401
 from latentdag.cli.app import app
 from latentdag.experiments import synthetic  # noqa: F401
 from latentdag.stream import checkpoint, one_pass
@@ -78,7 +79,7 @@ class Child:
         if self.process == 0:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             os.dup2(writer, 2)
-            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
             do()
             sys.stderr.flush()
             os._exit(0)
@@ -211,7 +212,7 @@ def mounted(place, size):
 
 def full(name, spec, folder, share):
     """One line of the table: what a run says on a disk with too little room, and what it leaves."""
-    arguments, older, out = spec
+    arguments, _, out = spec
     old, new, disk = folder / "aside", folder / "quiet", folder / "disk"
     if not mounted(disk, size(old) + 2**14 + int(share * size(new))):
         raise SystemExit("no tmpfs can be mounted here")

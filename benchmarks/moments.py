@@ -16,8 +16,8 @@ Then it writes float32 cells to zarr, and measures
 import argparse
 import json
 import os
-import statistics
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile

@@ -173,7 +173,17 @@ def damaged_meta(data: bytes, rng) -> bytes:
     text = str(np.load(io.BytesIO(data)))
     value = json.loads(text)
     if rng.random() < 0.15:
-        options = [text[:-1], "[" * 100_000, '{"kind": 1, "kind": 2}', "", "null", "[]", text + text, "\0" + text, text[:40]]
+        options = [
+            text[:-1],
+            "[" * 100_000,
+            '{"kind": 1, "kind": 2}',
+            "",
+            "null",
+            "[]",
+            text + text,
+            "\0" + text,
+            text[:40],
+        ]
         return npy(np.array(choose(options, rng)))
     places = list(inner(value))
     holder, key = choose(places, rng) if places else ({}, None)
@@ -201,9 +211,17 @@ def damaged_array(data: bytes, rng) -> bytes:
     """An array of another type, shape or value; or a header that lies."""
     array, kind = np.load(io.BytesIO(data)), int(rng.integers(5))
     if kind == 0:
-        shape = choose([(10**20,), (2**31, 2**31), (0,), (), (-1,), (1,) * 40, (2**63, 0), array.shape[::-1] + (1,)], rng)
-        header = f"{{'descr': '{choose(TYPES, rng)}', 'fortran_order': {choose([True, False], rng)}, 'shape': {shape}, }}"
-        header = header if rng.random() < 0.8 else choose(["(" * 5000, "{}", header[:-1], "3L", header.replace(",)", "L,)")], rng)
+        shape = choose(
+            [(10**20,), (2**31, 2**31), (0,), (), (-1,), (1,) * 40, (2**63, 0), (*array.shape[::-1], 1)], rng
+        )
+        header = (
+            f"{{'descr': '{choose(TYPES, rng)}', 'fortran_order': {choose([True, False], rng)}, 'shape': {shape}, }}"
+        )
+        header = (
+            header
+            if rng.random() < 0.8
+            else choose(["(" * 5000, "{}", header[:-1], "3L", header.replace(",)", "L,)")], rng)
+        )
         return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + data[-array.nbytes :]
     if array.dtype.kind == "U" or not array.size:
         return npy(np.array(choose([3.0, "x"], rng)))
@@ -215,9 +233,13 @@ def damaged_array(data: bytes, rng) -> bytes:
     with np.errstate(all="ignore"):
         at = tuple(int(rng.integers(n)) for n in array.shape)
         value = choose([0, 1, -1, 1e300, -1e300, 1e-320, np.nan, np.inf], rng)
-        changed[at] = value if array.dtype.kind == "f" or np.isfinite(value) and abs(value) < 2 else 0
+        changed[at] = value if array.dtype.kind == "f" or (np.isfinite(value) and abs(value) < 2) else 0
         if kind == 4:
-            changed = changed * np.asarray(choose([0, -1, 1e200], rng), dtype=array.dtype) if array.dtype.kind == "f" else ~changed
+            changed = (
+                changed * np.asarray(choose([0, -1, 1e200], rng), dtype=array.dtype)
+                if array.dtype.kind == "f"
+                else ~changed
+            )
     return npy(changed)
 
 

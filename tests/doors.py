@@ -66,7 +66,9 @@ def table(case, X=None):
 
 
 def adata(case, make=np.asarray):
-    made = ad.AnnData(make(stored(case)), obs=pd.DataFrame({"context": texts(case)}), var=pd.DataFrame(index=case.names))
+    made = ad.AnnData(
+        make(stored(case)), obs=pd.DataFrame({"context": texts(case)}), var=pd.DataFrame(index=case.names)
+    )
     made.obs_names = [f"cell{i}" for i in range(case.n)]
     for name in () if case.covariates is None else case.covariates:
         made.obs[name] = case.covariates[name].to_numpy()

@@ -213,7 +213,7 @@ def _memory(case, rng):
     elif kind == 5:
         case.X = np.ma.masked_array(X, mask=False)
     else:
-        case.X = np.memmap(TemporaryFile(), dtype=float, shape=X.shape)
+        case.X = np.memmap(TemporaryFile(), dtype=float, shape=X.shape)  # noqa: SIM115
         case.X[:] = X
 
 

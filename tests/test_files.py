@@ -279,7 +279,7 @@ def test_a_complete_result_whose_moves_fail_is_not_thrown_away(tmp_path, monkeyp
     write(b"old")
     with monkeypatch.context() as broken:
         broken.setattr("latentdag.cli.place.Path.replace", replace_but(tmp_path / "b"))
-        with pytest.raises(OSError, match="cannot write .*: input/output error"):
+        with pytest.raises(OSError, match=r"cannot write .*: input/output error"):
             write(b"new")
     assert (tmp_path / "b").read_bytes() == b"old"
     check_settled(tmp_path)

@@ -335,7 +335,9 @@ def test_a_singular_context_is_named_when_shrinkage_is_off(seed):
     few = 3 + seed % (d - 2)
     X, labels = ld.simulate.sample(truth, {c: 500 if c != "c2" else few for c in truth.contexts}, rng=seed)
     X *= 10.0 ** np.random.default_rng(seed).uniform(-3, 3, d)
-    with pytest.raises(ValueError, match=f"context 'c2': its covariance of {few} samples is singular in {d} dimensions"):
+    with pytest.raises(
+        ValueError, match=f"context 'c2': its covariance of {few} samples is singular in {d} dimensions"
+    ):
         ld.fit(ld.Moments.from_samples(X, labels, control="control"), shrinkage=False)
 
 

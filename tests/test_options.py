@@ -21,9 +21,12 @@ PAIRS = st.one_of(st.none(), st.lists(st.tuples(NAMES, NAMES), max_size=3))
 LIKELIHOOD = st.fixed_dictionaries(
     {},
     optional={
-        "targets": st.dictionaries(LABELS, st.one_of(NAMES, st.lists(NAMES, min_size=1, max_size=3, unique=True)), max_size=3),
+        "targets": st.dictionaries(
+            LABELS, st.one_of(NAMES, st.lists(NAMES, min_size=1, max_size=3, unique=True)), max_size=3
+        ),
         "intervention": st.one_of(
-            st.sampled_from(["perfect", "soft", "do"]), st.dictionaries(LABELS, st.sampled_from(["perfect", "soft"]), max_size=3)
+            st.sampled_from(["perfect", "soft", "do"]),
+            st.dictionaries(LABELS, st.sampled_from(["perfect", "soft"]), max_size=3),
         ),
         "means": st.booleans(),
         "shrinkage": st.booleans(),
@@ -82,7 +85,9 @@ def test_the_order_in_which_they_were_said_does_not_matter():
 def test_the_estimator_takes_them_all():
     params = set(ld.LatentDAG().get_params())
     assert params == {*Options.__dataclass_fields__, "control", "n_jobs"}
-    defaults = {name: value for name, value in ld.LatentDAG().get_params().items() if name in Options.__dataclass_fields__}
+    defaults = {
+        name: value for name, value in ld.LatentDAG().get_params().items() if name in Options.__dataclass_fields__
+    }
     assert {name: field.default for name, field in Options.__dataclass_fields__.items()} == defaults
     found = ld.LatentDAG(intervention={"c1": "soft"}, forbidden=[("c1", "c2")]).fit_moments(M).fit_
     assert found.options == Options(intervention={"c1": "soft"}, forbidden=[("c1", "c2")])

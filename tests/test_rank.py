@@ -188,7 +188,9 @@ class TestSingularContexts:
         assert len(rank_test(m)) == 4
         groups = ld.target_groups(m)
         assert np.isnan(groups.p_values.loc["c1", "c2"]) == (singular == ["c1", "c2"])
-        with pytest.raises(ValueError, match=f"context '{singular[0]}': the (context|control) has a singular covariance"):
+        with pytest.raises(
+            ValueError, match=f"context '{singular[0]}': the (context|control) has a singular covariance"
+        ):
             ld.latent_dimension_test(m)
         assert len(ld.membership_test(m).summary) == 4
         assert set(ld.fit(m).order) == set(m.contexts[1:])

@@ -153,7 +153,10 @@ def test_labels_that_cannot_name_contexts_are_refused(labels, message):
         ld.Moments.from_samples(X, rows, control=None)
     with pytest.raises(ValueError, match=message):
         ld.Moments.from_samples(da.from_array(X, chunks=(100, 3)), rows, control=None)
-    with pytest.raises(ValueError, match=message.replace(r"the context label of row \d+", "context label 1").replace(GAP, "label 1 is missing")):
+    with pytest.raises(
+        ValueError,
+        match=message.replace(r"the context label of row \d+", "context label 1").replace(GAP, "label 1 is missing"),
+    ):
         ld.Moments.from_covariances(REFERENCE.covariances, 300, contexts=list(labels))
 
 
@@ -281,7 +284,11 @@ def test_names_in_every_container(table, tmp_path):
     twice = table.set_axis(["a", "a", "c", "context"], axis=1)
     levels = table.set_axis(pd.MultiIndex.from_product([["x"], table.columns]), axis=1)
     gap = table.set_axis(["a", None, "c", "context"], axis=1)
-    for each, message in [(twice, r"'a' occurs more than once \(columns 1 and 2\)"), (levels, "names of several levels"), (gap, "column 2 " + NO_NAME)]:
+    for each, message in [
+        (twice, r"'a' occurs more than once \(columns 1 and 2\)"),
+        (levels, "names of several levels"),
+        (gap, "column 2 " + NO_NAME),
+    ]:
         with pytest.raises(ValueError, match=message):
             ld.Moments.from_samples(each.iloc[:, :3], Y, control="control")
     numbered = ld.Moments.from_samples(pd.DataFrame(X), Y, control="control")
@@ -324,7 +331,7 @@ def test_genes_with_one_name(tmp_path):
     obs = pd.DataFrame({"context": Y}, index=[f"c{i}" for i in range(len(X))])
     with pytest.warns(UserWarning, match="Variable names are not unique"):
         adata = ad.AnnData(X, obs=obs, var=pd.DataFrame(index=["a", "b", "a"]))
-        adata.write_h5ad(tmp_path / "x.h5ad")
+    adata.write_h5ad(tmp_path / "x.h5ad")
     for source in (adata, tmp_path / "x.h5ad"):
         with pytest.raises(ValueError, match=r"feature name 'a' occurs more than once \(features 1 and 3\)"):
             stream.moments(source, "context", control="control")
@@ -335,7 +342,7 @@ def test_genes_with_one_name(tmp_path):
 
 @pytest.mark.parametrize("adjust", [{"depth\0": np.arange(900)}, pd.DataFrame({"batch": ["x", "y\udcff", "z"] * 300})])
 def test_covariates_that_files_cannot_keep(adjust):
-    with pytest.raises(ValueError, match="covariate: .*, which files cannot keep"):
+    with pytest.raises(ValueError, match=r"covariate: .*, which files cannot keep"):
         ld.Moments.from_samples(X, Y, control="control", adjust=adjust)
 
 
@@ -345,7 +352,7 @@ def test_covariates_that_files_cannot_keep(adjust):
         ("cells.csv", ",context,context\nc0,WT,a\n", r"cells.csv: column name 'context' occurs more than once"),
         ("cells.csv", ",,context\nc0,WT,a\n", r"cells.csv: column 2 has no name"),
         ("cells.csv", ",context\nc0,W\0T\n", "cells.csv cannot be read as a table: byte 13 is NUL"),
-        ("features.tsv", "f\n\"\"\n", "feature 2 has no name"),
+        ("features.tsv", 'f\n""\n', "feature 2 has no name"),
         ("features.tsv", "f\nf\n", "feature name 'f' occurs more than once"),
     ],
 )
@@ -379,8 +386,16 @@ def test_raw_counts_are_warned_of_at_every_door(seed, tmp_path):
     table = pd.DataFrame(C.astype(int)).rename(columns="g{}".format).assign(context=y)
     table.to_csv(tmp_path / "x.csv", index=False)
     adata = ad.AnnData(sparse.csr_matrix(C), obs=table[["context"]].set_index(table.index.astype(str)))
-    for source, labels in [(C, y), (sparse.csr_matrix(C), y), (table, "context"), (tmp_path / "x.csv", "context"), (adata, "context")]:
-        with pytest.warns(RawCountsWarning, match=r"looks like raw counts \(whole numbers from 0 to \d+ .*log1p first") as raised:
+    for source, labels in [
+        (C, y),
+        (sparse.csr_matrix(C), y),
+        (table, "context"),
+        (tmp_path / "x.csv", "context"),
+        (adata, "context"),
+    ]:
+        with pytest.warns(
+            RawCountsWarning, match=r"looks like raw counts \(whole numbers from 0 to \d+ .*log1p first"
+        ) as raised:
             stream.moments(source, labels, control="WT")
         assert len(raised) == 1
     for lazy in (da.from_array(C, chunks=(250, 2)), da.from_array(C, chunks=(250, 6)).map_blocks(sparse.csr_matrix)):

@@ -20,6 +20,7 @@ from latentdag.moments import Moments
 from latentdag.options import Options
 from latentdag.result import Fit
 
+
 class LatentDAG(TransformerMixin, BaseEstimator):
     """Latent causal variables from samples of several contexts.
 
@@ -154,7 +155,9 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         return self._keep(m)
 
     def _keep(self, m: Moments) -> "LatentDAG":
-        told = {name: value for name, value in self.get_params(deep=False).items() if name in Options.__dataclass_fields__}
+        told = {
+            name: value for name, value in self.get_params(deep=False).items() if name in Options.__dataclass_fields__
+        }
         self.fit_: Fit = fit(m, **Options.among(told.pop("method"), told), n_jobs=self.n_jobs)
         self.model_ = self.fit_.model
         self.latents_ = list(self.fit_.latents)

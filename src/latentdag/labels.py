@@ -12,7 +12,6 @@ import pandas as pd
 from latentdag.core.errors import ContextError
 from latentdag.schema import DEEPEST, NO_TEXT, proper_text, shown
 
-
 #: What pandas calls a column without a name, and row names that became a column.
 _UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
 
@@ -143,8 +142,9 @@ def factorize(contexts: Any, n_rows: int) -> tuple[np.ndarray, list[Hashable]]:
         raise ValueError(
             f"{int((codes < 0).sum())} rows have no context label (the first is row {row}): drop or label them"
         )
-    for row, label in zip(np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1)), found, strict=True):
-        _check_label(label, f"the context label of row {row}")
+    first = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
+    for at, label in zip(first, found, strict=True):
+        _check_label(label, f"the context label of row {at}")
     types = set(map(type, labels))
     if len(types) > 1 or tuple in types:
         told_apart(label for _, label in dict.fromkeys(zip(map(_kind, labels), labels, strict=True)))

@@ -188,7 +188,7 @@ class Moments:
             raise ValueError(f"covariances must have shape (K+1, p, p), got {S.shape}")
         size, p = S.shape[:2]
         names = named_features(feature_names, p)
-        present = [lb.plain(label) for label in contexts] if contexts is not None else list(range(size))
+        present: list[Hashable] = [lb.plain(c) for c in (range(size) if contexts is None else contexts)]
         if len(present) != size:
             raise ValueError(f"{size} covariances but {len(present)} context labels")
         _check_labels(present)
@@ -320,7 +320,7 @@ class Moments:
                 fine = FineScale(arrays["fine_axes"], arrays["fine_covariances"])
                 fine.check(S)
         control = contexts[0] if meta["has_control"] else None
-        return cls(tuple(contexts), control, counts, means, S, names, fine, arrays.get("rests"))
+        return cls(tuple(contexts), control, counts, means, S, names, fine, arrays.get("rests", np.zeros_like(means)))
 
 
 def merge(moments: Iterable[Moments]) -> Moments:

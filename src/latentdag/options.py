@@ -56,7 +56,7 @@ class Options(Mapping[str, Any]):
     penalty : "bic", "aic" or float
         Log-likelihood that an edge must be worth: ``log(N)/2``, 1, or the number.
     gamma : float
-        Of "projection": fraction of spectral energy in the first singular value above which a matrix counts as rank one.
+        Of "projection": share of spectral energy in the first singular value above which a matrix counts as rank one.
     tol : float
         Of "exact": what counts as zero.
 
@@ -203,7 +203,7 @@ def _targets(name: str, value: Any) -> Mapping[Hashable, Any] | None:
 
 
 def _intervention(name: str, value: Any) -> str | Mapping[Hashable, str]:
-    kinds = _by_context(value) if isinstance(value, Mapping) else {None: value}
+    kinds: dict[Hashable, Any] = _by_context(value) if isinstance(value, Mapping) else {None: value}
     for context, kind in kinds.items():
         if kind not in KINDS:
             where = "" if context is None else f"context {context!r}: "
@@ -217,7 +217,7 @@ def _pairs(name: str, value: Any) -> tuple[tuple[str, str], ...] | None:
     pairs = tuple(tuple(pair) for pair in (value.edges if isinstance(value, nx.DiGraph) else value))
     if not all(len(pair) == 2 and all(isinstance(end, str) for end in pair) for pair in pairs):
         raise ValueError(f"{name} must be (source, target) pairs of latent names, got {value!r}")
-    return tuple(sorted(set(pairs)))  # type: ignore[arg-type]
+    return tuple(sorted(set(pairs)))
 
 
 def _order(name: str, value: Any) -> tuple[str, ...] | None:

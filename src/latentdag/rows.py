@@ -79,7 +79,7 @@ def _unmasked(X: Any, name: str) -> np.ndarray:
         made = np.asarray(X)
     except ValueError:
         raise ValueError(f"{name} must be a matrix of numbers, its rows all of the same length") from None
-    if made.dtype == object and made.ndim == 0:
+    if made.dtype is np.dtype(object) and made.ndim == 0:
         raise ValueError(
             f"cannot read rows from {type(X).__name__!r}: pass a matrix, a table, an AnnData object or a path"
         )
@@ -123,7 +123,7 @@ def numbers(part: pd.DataFrame, where: str) -> np.ndarray:
         column = part.iloc[:, j]
         own = isinstance(dtype, np.dtype)  # and not one of pandas' types, which know missing values
         real = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype)
-        if not real and not (dtype == object and _not_a_number(column.to_numpy()) is None):
+        if not real and not (getattr(dtype, "kind", "") == "O" and _not_a_number(column.to_numpy()) is None):
             raise ValueError(
                 f"{where}: feature column {name!r} holds {dtype} values, not real numbers: drop it, convert it, or "
                 "choose the features with features=[…]"

@@ -235,4 +235,4 @@ def shown(value: Any) -> str:
         return f"a {'list' if isinstance(value, list) else 'mapping'} of {len(value)}"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
         return "a whole number beyond 64 bits"
-    return ascii(value) if not isinstance(value, str) or len(value) < 60 else f"{ascii(value[:60])}…"
+    return ascii(value) if not isinstance(value, str) or len(value) < 60 else f"{value[:60]!a}…"

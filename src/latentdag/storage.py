@@ -203,7 +203,9 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
         raise FieldError("file", "has two members of one name")
     for name, member in members.items():
         if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
-            raise FieldError("file", f"has a compressed member {name[:60]!a}: numpy.savez writes what is not compressed")
+            raise FieldError(
+                "file", f"has a compressed member {name[:60]!a}: numpy.savez writes what is not compressed"
+            )
     if sum(member.file_size for member in listed) > size:
         raise FieldError("file", "claims to hold more than it has bytes")
     return members

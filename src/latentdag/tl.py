@@ -221,6 +221,7 @@ def _check_key(key: str) -> None:
 
 # ---- writing --------------------------------------------------------------------------------------------------------
 
+
 def to_uns(found: Fit) -> dict[str, Any]:
     """A fit as nested dictionaries of arrays and text, which h5ad and zarr can hold."""
     model = found.model

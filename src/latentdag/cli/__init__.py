@@ -34,9 +34,9 @@ class _Pipe(io.FileIO):
 
     lost = False
 
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any) -> int:
         try:
-            return len(data) if self.lost else super().write(data)
+            return len(data) if self.lost else super().write(data) or 0
         except OSError as error:
             self.lost = True  # once is enough: the interpreter tries again at its end
             if isinstance(error, BrokenPipeError) or self.fileno() == 2:

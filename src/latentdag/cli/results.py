@@ -18,7 +18,6 @@ from latentdag.result import Fit
 from latentdag.schema import whole
 from latentdag.storage import read_json, write_atomically
 
-
 #: Files of a result; those of TABLES are in ``tables``, as csv and parquet, those of FIGURES in ``figures``.
 TABLES = ("edges", "unmixing", "intervals", "targets", "stability")
 FIGURES = ("latent-graph", "mixing", "spectra", "edges", "order-stability")

@@ -24,7 +24,6 @@ from latentdag.report.about import moments_hash, versions
 from latentdag.result import Fit
 
 
-
 @dataclass(frozen=True)
 class Said:
     """What a fit tells the terminal, for people and for programs, and which files it wrote."""

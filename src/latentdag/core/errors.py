@@ -1,6 +1,5 @@
 """What the core raises when one context cannot be handled."""
 
-
 from typing import Any
 
 

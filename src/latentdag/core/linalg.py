@@ -85,7 +85,7 @@ def _definite_correlations(C: Array) -> bool:
 
 
 def full_row_rank(H: Array, tol: float = 1e-13) -> bool:
-    """Whether no row of ``H`` (d, p) lies within ``tol`` of the span of the others, whatever the units of the columns."""
+    """Whether no row of ``H`` (d, p) lies within ``tol`` of the span of the others, whatever the columns' units."""
     columns = np.abs(H).max(axis=0, initial=0.0)
     rows = H / np.where(columns > 0, columns, 1.0)  # first, so that no square overflows
     norms = np.linalg.norm(rows, axis=1, keepdims=True)

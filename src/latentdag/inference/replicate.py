@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import networkx as nx
 import numpy as np

@@ -79,7 +79,9 @@ def methods_text(
     how = HOW.get(fit.method, f"The model was fitted with method {fit.method}.").format(**values)
     if "intervention" in fit.options:
         kind = fit.options.intervention
-        how += f" Interventions were taken as {kind}." if isinstance(kind, str) else " Interventions are of several kinds."
+        how += (
+            f" Interventions were taken as {kind}." if isinstance(kind, str) else " Interventions are of several kinds."
+        )
     if "means" in fit.options:
         how += " Shifts of the mean were used." if fit.options["means"] else " Means were left free."
     text = [MODEL, how]

@@ -59,7 +59,7 @@ def _parsing(path: Path, gaps: Sequence[str], **options: Any) -> Iterator[Any]:
     with get_handle(path, "rb", compression="infer", is_text=False) as opened:
         file: Any = _Checked(opened.handle)
         try:
-            # The default parser is off by a last digit now and then; then csv and parquet of the same data would differ.
+            # the default parser is off by a last digit now and then; csv and parquet of the same data would differ
             exact = {"float_precision": "round_trip", "keep_default_na": False, "na_values": list(gaps)}
             made = pd.read_csv(file, sep=separator(path), **exact, **options)
         except _UNREADABLE as error:

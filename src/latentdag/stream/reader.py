@@ -84,7 +84,7 @@ class Reader:
         for block in self._blocks(step, 0):
             rows = as_rows(block, self.name)
             for part in (rows.indptr, rows.indices, rows.data) if is_sparse(rows) else (rows,):
-                found.update(np.ascontiguousarray(part))
+                found.update(np.ascontiguousarray(part).data)
         return {"rows": str(self.n_rows), "columns": str(len(self.all_features)), "values": found.hexdigest()[:16]}
 
     def close(self) -> None:
