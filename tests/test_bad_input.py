@@ -6,6 +6,7 @@ import pytest
 from scipy import sparse
 
 import latentdag as ld
+from latentdag import storage
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
@@ -134,6 +135,17 @@ class TestFiles:
         np.savez(path, meta=np.array([{"a": 1}], dtype=object))
         with pytest.raises(ValueError, match="not a latentdag file"):
             ld.Moments.load(path)
+
+    def test_no_pickle_is_written(self, tmp_path):
+        with pytest.raises(ValueError, match="allow_pickle=False"):
+            storage.save_arrays(tmp_path / "a.npz", "A", {"x": np.array([{}], dtype=object)}, {})
+        assert not list(tmp_path.iterdir())
+
+    def test_bytes_are_those_of_savez(self, tmp_path):
+        storage.save_arrays(tmp_path / "a.npz", "A", {"x": X, "names": np.array(["a", "β"])}, {})
+        with np.load(tmp_path / "a.npz") as archive:
+            np.savez(tmp_path / "b.npz", **archive)
+        assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
     def test_another_kind(self, tmp_path):
         path = tmp_path / "m.npz"

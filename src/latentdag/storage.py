@@ -38,7 +38,15 @@ def save_arrays(
 ) -> None:
     """Save named arrays and a JSON-able mapping as one ``.npz`` file."""
     text = json.dumps({"kind": kind, "version": FORMAT_VERSION, **meta})
-    write_atomically(path, lambda file: np.savez(file, allow_pickle=False, meta=np.array(text), **arrays))
+    write_atomically(path, lambda file: _write_arrays(file, {"meta": np.array(text), **arrays}))
+
+
+def _write_arrays(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write what ``np.savez`` writes, byte for byte, but never a pickle: NumPy before 2.2 has no such switch."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.save(member, values, allow_pickle=False)
 
 
 def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
