@@ -17,9 +17,10 @@ _VALUES = 4_000_000
 #: What a missing number looks like.
 _GAPS = ("", "NA", "NaN", "nan", "N/A", "null")
 
-#: How pandas reads numbers to the last digit. Its default was off by one now and then, so that csv and parquet of the same
-#: data differed; since 3.1 there is no other way to read, and no option.
-EXACT: dict[str, Any] = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
+#: How pandas reads numbers to the last digit: by default it was off by one now and then, so that csv and parquet of the
+#: same data differed. Since 3.1 it always is exact, and has no such option.
+_ALWAYS_EXACT = tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1)
+EXACT: dict[str, Any] = {} if _ALWAYS_EXACT else {"float_precision": "round_trip"}
 
 _UNREADABLE = (ValueError, OSError, EOFError, pd.errors.ParserError)
 
