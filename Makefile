@@ -82,7 +82,7 @@ endef
 	@touch $@
 
 .venv-oldest/.ready: pyproject.toml tests/floors.py
-	$(PYTHON) tests/floors.py > floors.txt
-	$(call install,.venv-oldest,$(PYTHON),[all],--group test --constraint floors.txt)
-	@rm floors.txt
+	mkdir -p .venv-oldest
+	$(PYTHON) tests/floors.py > .venv-oldest/floors.txt
+	$(call install,.venv-oldest,$(PYTHON),[all],--group test --constraint .venv-oldest/floors.txt)
 	@touch $@
