@@ -13,7 +13,7 @@ export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 PYTEST_ARGS ?= -q -n auto
 
-.PHONY: demo test test-second lint docs numbers tutorials build clean
+.PHONY: demo test test-second test-oldest test-newest lint docs numbers tutorials build clean
 
 demo: .venv/.ready
 	$(BIN)/latentdag demo --out demo-output
@@ -25,6 +25,15 @@ test: .venv/.ready
 
 test-second: .venv-3.13/.ready
 	.venv-3.13/bin/python -m pytest $(PYTEST_ARGS) -m "not slow"
+
+# The oldest versions that pyproject.toml admits. What came after them may call them deprecated: here that is no error.
+test-oldest: .venv-oldest/.ready
+	.venv-oldest/bin/python -m pytest $(PYTEST_ARGS) -m "not slow" -W ignore::DeprecationWarning
+
+# The newest of everything, fetched anew every time; without lifelines, which holds pandas below 3.
+test-newest:
+	$(call install,.venv-newest,$(or $(SECOND),$(PYTHON)),[plot$(,)anndata$(,)big$(,)cli$(,)report$(,)datasets],--group test --upgrade --upgrade-strategy eager)
+	.venv-newest/bin/python -m pytest $(PYTEST_ARGS) -m "not slow"
 
 lint: .venv/.ready-lint
 	$(BIN)/ruff check .
@@ -48,19 +57,20 @@ build: .venv/.ready
 	$(BIN)/python -m build
 
 clean:
-	rm -rf .venv .venv-3.13 build dist demo-output docs/_build docs/gallery src/*.egg-info
+	rm -rf .venv .venv-3.13 .venv-oldest .venv-newest build dist demo-output docs/_build docs/gallery src/*.egg-info
 
-# $(call install,VENV,INTERPRETER,GROUPS): an editable install with all that the tests and the demo need.
+# $(call install,VENV,INTERPRETER,EXTRAS,OPTIONS): an editable install with these extras; options go to pip. Modules are
+# compiled when they are first imported, as most never are.
 define install
 	@test -n "$(2)" || { echo "latentdag needs Python 3.11 or newer: none found; set PYTHON=/path/to/python"; exit 1; }
-	$(2) -m venv $(1)
-	$(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(1)/bin/python -m pip install --quiet --editable '.[all]' $(foreach g,$(3),--group $(g))
+	test -x $(1)/bin/python || $(2) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet 'pip>=25.1'
+	$(1)/bin/python -m pip install --quiet --no-compile --editable '.$(3)' $(4)
 endef
+, := ,
 
 .venv/.ready: pyproject.toml
-	$(call install,.venv,$(PYTHON),test docs)
-	$(BIN)/python -m pip install --quiet build
+	$(call install,.venv,$(PYTHON),[all],--group test --group docs build)
 	@touch $@
 
 .venv/.ready-lint: .venv/.ready
@@ -68,5 +78,11 @@ endef
 	@touch $@
 
 .venv-3.13/.ready: pyproject.toml
-	$(call install,.venv-3.13,$(SECOND),test)
+	$(call install,.venv-3.13,$(SECOND),[all],--group test)
+	@touch $@
+
+.venv-oldest/.ready: pyproject.toml tests/floors.py
+	mkdir -p .venv-oldest
+	$(PYTHON) tests/floors.py > .venv-oldest/floors.txt
+	$(call install,.venv-oldest,$(PYTHON),[all],--group test --constraint .venv-oldest/floors.txt)
 	@touch $@

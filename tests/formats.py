@@ -96,13 +96,13 @@ def _matrix(data, kind, folder):
         np.save(folder / "x.npy", data.X)
         return (folder / "x.npy" if kind == "npy" else np.load(folder / "x.npy", mmap_mode="r")), data.labels, options
     if kind == "zarr-array":
-        array = zarr.create_array(str(folder / "x.zarr"), shape=data.X.shape, dtype=float, chunks=(111, 3))
+        array = zarr.open_array(str(folder / "x.zarr"), mode="w", shape=data.X.shape, dtype=float, chunks=(111, 3))
         array[...] = data.X
         return folder / "x.zarr", data.labels, options
     if kind == "zarr-group":
         group = zarr.open_group(str(folder / "x.zarr"), mode="w")
         for name, values in {"X": data.X, "codes": np.unique(data.labels, return_inverse=True)[1]}.items():
-            group.create_array(name, shape=values.shape, dtype=values.dtype)[...] = values
+            group[name] = values
         return folder / "x.zarr", data.labels, options
     if kind == "dask":
         import dask.array as da

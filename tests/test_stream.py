@@ -163,6 +163,15 @@ def test_reading_ahead_passes_on_errors():
         next(found)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_csv_and_parquet_give_the_same_bytes_after_adjustment(seed, tmp_path):
+    data = cells(seed)
+    for kind in ("csv", "parquet"):
+        source, contexts, options = written(data, kind, tmp_path)
+        stream.moments(source, contexts, "WT", adjust=["depth", "batch"], **options).save(tmp_path / f"{kind}.npz")
+    assert (tmp_path / "csv.npz").read_bytes() == (tmp_path / "parquet.npz").read_bytes()
+
+
 # ---- interruptions ----------------------------------------------------------------------------------------------
 
 RUN = """
@@ -432,7 +441,7 @@ def test_a_csr_matrix_with_columns_out_of_range_is_refused(tmp_path):
     source, contexts, options = written(cells(), "h5ad-layer", tmp_path)
     with h5py.File(source, "r+") as file:
         file["layers/compressed/indices"][17] = 10**6
-    with pytest.raises(ValueError, match=r"x\.h5ad .*is damaged.*indices"):
+    with pytest.raises(ValueError, match=r"x\.h5ad .*is damaged.*ind(ices|ex)"):
         stream.moments(source, contexts, "WT", **options)
 
 

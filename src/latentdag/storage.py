@@ -132,7 +132,9 @@ def save_arrays(
     if 4 * len(text) > LARGEST_TEXT:
         raise ValueError(f"cannot save {path}: its names and settings take {len(text)} characters; shorten the names")
     layout.check(parse_json(text), headers(arrays))
-    write_atomically(path, lambda file: np.savez(file, allow_pickle=False, meta=np.array(text), **arrays))
+    # what was checked holds no objects, so that nothing is pickled; NumPy before 2.2 has no switch for it
+    whole: dict[str, Any] = {"meta": np.array(text), **arrays}
+    write_atomically(path, lambda file: np.savez(file, **whole))
 
 
 def load_arrays(path: str | os.PathLike[str], layout: Layout) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

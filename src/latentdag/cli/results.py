@@ -109,7 +109,7 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     except ImportError:
         return
     text = table.copy()
-    for column in text.select_dtypes("object"):
+    for column in text.columns[[dtype.kind == "O" for dtype in text.dtypes]]:
         text[column] = text[column].astype(str)
     text.attrs = {}  # notes are for people, and not all of them are JSON
     made = pyarrow.Table.from_pandas(text, preserve_index=False)

@@ -87,7 +87,7 @@ def kras(
     return Screen(
         "kras",
         X,
-        labels.to_numpy(dtype=str)[rows],
+        labels.to_numpy()[rows].astype(str),
         CONTROL,
         tuple(all_genes[j] for j in columns),
         pd.DataFrame({"cell": np.array(cells)[rows]}),

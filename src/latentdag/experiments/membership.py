@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from scipy import stats
+from scipy.integrate import trapezoid
 
 from latentdag import simulate
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
@@ -104,7 +105,7 @@ def roc(inside: np.ndarray, outside: np.ndarray, pooling: str = "right") -> tupl
 
 def area(false: np.ndarray, true: np.ndarray) -> float:
     """Area under a curve, by trapezoids."""
-    return float(np.trapezoid(true, false))
+    return float(trapezoid(true, false))
 
 
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:

@@ -64,7 +64,6 @@ def to_html(report: dict[str, Any]) -> str:
     """The dict of :func:`latentdag.report.collect` as one page that loads nothing."""
     try:
         import jinja2
-        from markupsafe import Markup
     except ImportError:
         raise ImportError("HTML reports need jinja2: pip install 'latentdag[report]'") from None
     environment = jinja2.Environment(
@@ -82,11 +81,11 @@ def to_html(report: dict[str, Any]) -> str:
         words=WORDS,
         most=max((abs(edge["standardized_weight"]) for edge in report["edges"]), default=0.0),
         has_q=any(edge["q_value"] is not None for edge in report["edges"]),
-        style=Markup(style),
-        script=Markup(script),
+        style=style,
+        script=script,
         style_hash=_hash(style),
         script_hash=_hash(script),
-        data=Markup(embedded_json(report)),
+        data=embedded_json(report),
     )
 
 

@@ -19,6 +19,11 @@ _VALUES = 4_000_000
 #: What a missing number looks like.
 _GAPS = ("", "NA", "NaN", "nan", "N/A", "null")
 
+#: How pandas reads numbers to the last digit: by default it was off by one now and then, so that csv and parquet of the
+#: same data differed. Since 3.1 it always is exact, and has no such option.
+_ALWAYS_EXACT = tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1)
+EXACT: dict[str, Any] = {} if _ALWAYS_EXACT else {"float_precision": "round_trip"}
+
 _UNREADABLE = (ValueError, OSError, EOFError, pd.errors.ParserError)
 
 #: How text tables are separated, by us and by others.
@@ -59,9 +64,8 @@ def _parsing(path: Path, gaps: Sequence[str], **options: Any) -> Iterator[Any]:
     with get_handle(path, "rb", compression="infer", is_text=False) as opened:
         file: Any = _Checked(opened.handle)
         try:
-            # the default parser is off by a last digit now and then; csv and parquet of the same data would differ
-            exact = {"float_precision": "round_trip", "keep_default_na": False, "na_values": list(gaps)}
-            made = pd.read_csv(file, sep=separator(path), **exact, **options)
+            missing = {"keep_default_na": False, "na_values": list(gaps)}
+            made = pd.read_csv(file, sep=separator(path), **EXACT, **missing, **options)
         except _UNREADABLE as error:
             raise ValueError(f"{path} cannot be read as a table: {_one_line(error)}") from None
         yield made

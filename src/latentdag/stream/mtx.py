@@ -16,14 +16,14 @@ import pandas as pd
 from scipy import io, sparse
 
 from latentdag import labels as lb
-from latentdag.stream.delimited import is_delimited, read_header, read_table
+from latentdag.stream.delimited import EXACT, is_delimited, read_header, read_table
 from latentdag.stream.reader import Reader, digest, path_identity, rebatch
 
 #: Entries parsed at a time.
 _ENTRIES = 2_000_000
 
 #: Lines of numbers, read to the last digit.
-_PLAIN: dict[str, Any] = {"sep": r"\s+", "header": None, "float_precision": "round_trip"}
+_PLAIN: dict[str, Any] = {"sep": r"\s+", "header": None, **EXACT}
 
 
 def matrix_file(folder: Path) -> Path | None:
