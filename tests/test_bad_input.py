@@ -108,3 +108,25 @@ def test_merging_what_does_not_belong_together():
         a + ld.Moments.from_samples(X, Y, control="WT", feature_names=["y0", "y1", "y2"])
     with pytest.raises(ValueError, match="the control is 'WT' on one side and 'A' on the other"):
         a + ld.Moments.from_samples(X, Y, control="A")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_units_that_cannot_stand_beside_each_other(seed):
+    """Refused with both features; in any units that are taken, the answer is the same."""
+    truth = ld.simulate.random_model(n_latents=3, n_features=3 + seed % 2, rng=seed)
+    m = ld.simulate.sample_moments(truth, 500, rng=seed)
+    fit = ld.fit(m, "closed-form")
+
+    def in_units(s):
+        return ld.Moments.from_covariances(m.covariances * np.outer(s, s), m.counts, m.contexts, m.control, m.means * s)
+
+    rng = np.random.default_rng(seed)
+    s = 10.0 ** rng.uniform(-3, 3, m.n_features) * 10.0 ** rng.uniform(-60, 60)
+    other = ld.fit(in_units(s), "closed-form")
+    assert other.order == fit.order
+    np.testing.assert_allclose(
+        other.model.covariance("c1") / np.outer(s, s), fit.model.covariance("c1"), rtol=1e-4, atol=1e-6
+    )
+    s[0], s[1:] = 1e13, 1.0
+    with pytest.raises(ValueError, match=r"features 'x\d' and 'x0' have deviations of .*: give them units"):
+        ld.fit(in_units(s))

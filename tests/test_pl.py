@@ -260,7 +260,7 @@ def test_the_forest_has_every_edge_with_its_interval(fit, replicates):
     np.testing.assert_allclose(points, sorted(table["standardized_weight"]))
     assert pl.edges(fit, n=1).get_title() == f"1 of {len(table)} edges, the surest"
     assert len(pl.edges(replicates).get_yticks()) == len(table)
-    assert "no intervals" in pl.edges(replace(fit, method="closed-form")).get_xlabel()
+    assert "no intervals" in pl.edges(replace(fit, options=ld.Options("closed-form"))).get_xlabel()
 
 
 def test_order_stability_is_the_precedence(replicates):

@@ -93,5 +93,5 @@ def test_what_cannot_be_predicted():
     rest = as_fit(REST, COUNTS)
     with pytest.raises(ValueError, match="2 dimensions beyond the latents"):
         rest.predict(["c1"], data=ld.simulate.sample(REST, 50, rng=0))
-    other = replace(fit, method="projection", options={})
+    other = replace(fit, options=ld.Options("projection"))
     assert other.predict(["c1", "c2"]).table["std_error"].isna().all()
