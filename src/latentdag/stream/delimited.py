@@ -40,6 +40,7 @@ class DelimitedReader(Reader):
         self.path, self.name = path, str(path)
         self.separator = "," if ".csv" in path.suffixes else "\t"
         self.names = [str(name) for name in self._read(nrows=0).columns]
+        self._check_header()
         self.all_features = feature_columns(self.name, self.names, contexts, others)
         if lb.is_single(contexts):
             self.labels = self._aligned(self._read(usecols=[contexts], dtype=str))[contexts]
@@ -52,6 +53,12 @@ class DelimitedReader(Reader):
             return pd.read_csv(self.path, sep=self.separator, keep_default_na=False, na_values=list(gaps), **options)
         except _UNREADABLE as error:
             raise ValueError(f"{self.path} cannot be read as a table: {_one_line(error)}") from None
+
+    def _check_header(self) -> None:
+        """Complain about names that repeat: pandas would number them."""
+        header = self._read(header=None, nrows=1, dtype=str).iloc[0].dropna()
+        if header.duplicated().any():
+            raise ValueError(f"{self.path}: column {header[header.duplicated()].iloc[0]!r} occurs more than once")
 
     def _chosen_already(self) -> bool:
         return True
