@@ -13,49 +13,55 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import argparse
+import faulthandler
 import json
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 CHUNK = 250  # cases per process: what a library leaks over a damaged file goes with it
-PATIENCE = 1800  # seconds for one process
+PATIENCE = 120  # seconds for one case; beyond, its process is stuck in a library, where no signal reaches it
 ENDS = ("accepted", "refused", "disagreement", "raw error", "foreign warning", "hang")
 
 
-def one_chunk(what, first, last, seed):
-    """Counts and complaints of some cases, as JSON on stdout."""
+def some_cases(what, first, last, seed):
+    """Results of some cases, a line of JSON each."""
     warnings.simplefilter("ignore")
+    if what == "arrays":
+        from differential import many_cases as many
+    else:
+        from damaged import many_files as many
     with tempfile.TemporaryDirectory() as folder:
-        if what == "arrays":
-            from differential import many_cases as many
-        else:
-            from damaged import many_files as many
         os.chdir(folder)
-        counts, bad = many(seed, range(first, last), Path(folder))
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
+        for result in many(seed, range(first, last), Path(folder)):
+            print(json.dumps(result), flush=True)
+            faulthandler.dump_traceback_later(PATIENCE, exit=True)
         os.chdir("/")
-    print(json.dumps([[[*key, number] for key, number in counts.items()], bad]))
 
 
 def in_own_process(what, first, last, seed):
-    command = [sys.executable, str(Path(__file__).resolve()), "--seed", str(seed)]
-    command += ["--chunk", what, str(first), str(last)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        return Counter({(what, "hang"): 1}), [(first, what, "a whole process", "hang", f"cases {first} to {last}")]
-    if done.returncode:
-        said = f"exit code {done.returncode}: {done.stderr[-300:]}"
-        return Counter({(what, "raw error"): 1}), [(first, what, "a whole process", "raw error", said)]
-    counts, bad = json.loads(done.stdout.splitlines()[-1])
-    return Counter({(kind, how): number for kind, how, number in counts}), bad
+    """Results of some cases; a case that takes the process down with it counts once, and the next one begins anew."""
+    results = []
+    while first + len(results) < last:
+        start = first + len(results)
+        command = [sys.executable, str(Path(__file__).resolve()), "--seed", str(seed)]
+        command += ["--chunk", what, str(start), str(last)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        results += [json.loads(line) for line in done.stdout.splitlines()]
+        number = first + len(results)
+        if number < last:
+            how = "hang" if "Timeout" in done.stderr else "raw error"
+            said = " ".join(done.stderr.split())[-300:]
+            results.append(([(what, "cases"), (what, how)], [(number, what, "a whole process", how, said)]))
+    return results
 
 
 def table(title, counts):
@@ -76,18 +82,18 @@ def main():
     parser.add_argument("--chunk", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.chunk:
-        one_chunk(options.chunk[0], *map(int, options.chunk[1:]), options.seed)
+        some_cases(options.chunk[0], *map(int, options.chunk[1:]), options.seed)
         return
+    from differential import together
+
     began = time.monotonic()
     print(f"benchmarks/fuzz.py --cases {options.cases} --files {options.files} --seed {options.seed}")
     complaints = []
     for what, size, title in (("arrays", options.cases, "arrays, tables"), ("files", options.files, "damaged files")):
         jobs = [(what, i, min(i + CHUNK, size), options.seed) for i in range(0, size, CHUNK)]
-        counts = Counter()
         with ThreadPoolExecutor(2) as pool:
-            for some, bad in pool.map(lambda job: in_own_process(*job), jobs):
-                counts.update(some)
-                complaints += bad
+            counts, bad = together(chain.from_iterable(pool.map(lambda job: in_own_process(*job), jobs)))
+        complaints += bad
         print("\n" + "\n".join(table(title, counts)), flush=True)
     print(f"\n{time.monotonic() - began:.0f} seconds on two processes; {len(complaints)} calls ended badly")
     for number, kind, door, how, said in complaints:

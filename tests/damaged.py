@@ -2,7 +2,6 @@
 
 import shutil
 import warnings
-from collections import Counter
 
 import anndata as ad
 import numpy as np
@@ -125,13 +124,10 @@ def one_file(seed, number, folder, valid):
 
 
 def many_files(seed, numbers, folder):
-    """Counts of (kind, outcome) over damaged files, and what went wrong."""
+    """As :func:`differential.many_cases`, of damaged files."""
     (folder / "valid").mkdir()
-    valid, counts, bad = valid_files(folder / "valid"), Counter(), []
+    valid = valid_files(folder / "valid")
     for number in numbers:
         kind, how, said = one_file(seed, number, folder, valid)
-        counts[kind, "cases"] += 1
-        counts[kind, how] += 1
-        if how not in ("accepted", "refused"):
-            bad.append((number, kind, "damaged", how, said[:400]))
-    return counts, bad
+        bad = [(number, kind, "damaged", how, said[:400])] if how not in ("accepted", "refused") else []
+        yield [(kind, "cases"), (kind, how)], bad

@@ -108,6 +108,8 @@ def shards(case, folder):
     X = case.X
     if case.covariates is not None or isinstance(X, list) or X.ndim != 2 or X.shape[0] < 2 or case.flaw == "labels":
         raise CannotHold
+    if case.values is not None and 0 < np.min(case.truth[3], initial=1, where=case.truth[3] > 0) < 1e-72:
+        raise CannotHold  # a shard may vary too little where the whole does not
     X = sparse.csr_array(X) if sparse.issparse(X) else X
     part, of_rows = np.random.default_rng(case.n).integers(3, size=X.shape[0]), list(case.row_labels)
 
