@@ -156,10 +156,10 @@ def test_labels_from_data_are_text_everywhere(nasty):
     assert len(widths) == 1
 
 
-def test_a_label_that_has_no_utf8_does_not_stop_the_report(plain, tmp_path):
-    m = relabelled(plain[1], ["wt", "a\ud800", "b\x00", "c\u202e", "d", "e" * 300], [f"f{j}" for j in range(8)])
+def test_odd_labels_and_a_title_without_utf8_do_not_stop_the_report(plain, tmp_path):
+    m = relabelled(plain[1], ["wt", "a\uffff", "b\x00", "c\u202e", "d", "e" * 300], [f"f{j}" for j in range(8)])
     for suffix in (".html", ".md", ".json"):
-        path = report.write(ld.fit(m), tmp_path / f"r{suffix}", m)
+        path = report.write(ld.fit(m), tmp_path / f"r{suffix}", m, title="t\ud800")
         assert "e" * 50 in path.read_text(encoding="utf-8")  # all of it is UTF-8, and the other labels are there
 
 

@@ -66,6 +66,13 @@ def factorize(contexts: Any, n_rows: int) -> tuple[np.ndarray, list[Hashable]]:
     return np.array([position[label] for label in found], dtype=np.intp)[codes], present
 
 
+def refuse_broken_text(what: str, names: Iterable[Hashable]) -> None:
+    """Raise ValueError for text with a lone surrogate: it has no UTF-8, so neither files nor pandas 3 can hold it."""
+    for name in names:
+        if isinstance(name, str) and any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise ValueError(f"{what} {name!r} is not valid Unicode text (it holds half of a character): rename it")
+
+
 def count_table(labels: Sequence[Hashable], counts: Iterable[float], limit: int = 20) -> str:
     """``'WT' (1200), 'A' (80)``: for error messages."""
     listed = [f"{label!r} ({count:g})" for label, count in zip(labels, counts, strict=True)]

@@ -72,6 +72,8 @@ class Moments:
     def __post_init__(self) -> None:
         for name in ("counts", "means", "covariances"):
             getattr(self, name).flags.writeable = False
+        lb.refuse_broken_text("context label", self.contexts)
+        lb.refuse_broken_text("feature name", self.feature_names)
 
     # ---- building -------------------------------------------------------------------------------------------
 
