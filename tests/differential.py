@@ -137,7 +137,10 @@ def many_cases(seed, numbers, folder, doors=4):
     """Of each case: (kind, how it ended) of every call, and what went wrong as (number, kind, door, end, words)."""
     for number in numbers:
         case, made = one_case(seed, number, folder, doors)
-        made = [(door, "disagreement" if how == "refused" and case.refused is False else how, said) for door, how, said in made]
+        made = [
+            (door, "disagreement" if how == "refused" and case.refused is False else how, said)
+            for door, how, said in made
+        ]
         if {"accepted", "refused"} <= {how for _, how, _ in made}:
             made.append(("some doors", "disagreement", "some accept it and some refuse it"))
         what = f"{case.kind} {case.flaw}".strip()

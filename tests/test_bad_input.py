@@ -27,6 +27,8 @@ def fit(X=X, y=Y, method="projection"):
     ("make", "message"),
     [
         (lambda: ld.Moments.from_samples(X, Y, control="wt"), r"control 'wt' is not among .*'A' \(40\), 'B' \(20\), 'WT' \(60\)"),
+        (lambda: ld.Moments.from_samples(X, ["WT"] * 60 + ["A\ud800"] * 60, "WT"), r"context label of row 60: 'A\\ud800' holds .* files cannot keep"),
+        (lambda: ld.Moments.from_samples(X, Y, "WT", ["f", "\udcff", "h"]), r"feature 2: '\\udcff' holds .* files cannot keep"),
         (lambda: ld.Moments.from_samples(X, Y), r"name the control context.*'A' \(40\), 'B' \(20\), 'WT' \(60\)"),
         (lambda: fit(replaced(X, (70, 1), np.nan)), "context 'A': 1 values are not finite, the first nan in feature 'g', row 70"),
         (lambda: fit(replaced(X, (110, 2), np.inf)), "context 'B': .*the first inf in feature 'h', row 110"),

@@ -135,6 +135,7 @@ def test_gene_sets_use_no_labels(monkeypatch):
 
 
 @needs_data
+@pytest.mark.slow
 def test_the_study_says_what_the_data_say(monkeypatch, tmp_path):
     monkeypatch.setenv(places.ENVIRONMENT, str(SHARED))
     done = CliRunner().invoke(app, ["reproduce", "interferon", "--quick", "--models", "2", "--out", str(tmp_path)])

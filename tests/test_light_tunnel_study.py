@@ -88,6 +88,7 @@ def test_what_is_known_of_the_machine():
 
 
 @here
+@pytest.mark.slow
 def test_the_study_runs(tmp_path):
     done = run(app, ["reproduce", "light_tunnel", "--quick", "--models", "1", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output

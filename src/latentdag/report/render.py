@@ -50,7 +50,7 @@ def write(fit: Fit, path: str | os.PathLike[str], moments: Any = None, **options
     if path.suffix.lower() not in makers:
         raise ValueError(f"{path}: a report ends in .html, .json or .md, not in {path.suffix!r}")
     text = makers[path.suffix.lower()](collect(fit, moments, **options))
-    # a lone surrogate in a label has no UTF-8; as a character reference it cannot stop the report
+    # a lone surrogate in a title has no UTF-8; as a character reference it cannot stop the report
     write_atomically(path, lambda file: file.write(text.encode("utf-8", "xmlcharrefreplace")))
     return path
 
