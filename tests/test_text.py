@@ -137,7 +137,7 @@ GAP = r"300 rows have no context label \(the first is row \d+\): drop or label t
         (("a", None, "b"), GAP),
         (("a", float("nan"), "b"), GAP),
         (("a", pd.NA, "b"), GAP),
-        (("a", np.datetime64("NaT"), "b"), GAP),
+        (("a", np.datetime64("NaT", "ns"), "b"), GAP),
         (("a", ("b", float("nan")), "c"), r"the context label of row \d+ is missing, wholly or in part \(\('b', nan\)\)"),
         (("a", ["b"], "c"), "context labels must be hashable"),
         (("a", {"b": 1}, "c"), "context labels must be hashable"),
