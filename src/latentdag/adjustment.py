@@ -206,6 +206,6 @@ def _coded(name: str, column: pd.Series) -> Iterable[tuple[str, np.ndarray]]:
             raise ValueError(f"covariate {name!r} is {values[row]} in row {row}: drop or replace it")
         yield name, values
         return
-    codes, levels = pd.factorize(column.astype(str), sort=True)
+    levels, codes = np.unique(np.array([str(value) for value in column], dtype=object), return_inverse=True)
     for code, level in list(enumerate(levels))[1:]:
         yield f"{name}[{level}]", (codes == code).astype(float)
