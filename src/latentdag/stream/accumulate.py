@@ -222,7 +222,7 @@ class Accumulator:
 
     @_QUIET
     def centred(self) -> np.ndarray:
-        """Means (K, 2, p) in two parts; scatters become those about them. The accumulator is used up, nothing copied."""
+        """Means (K, 2, p) in two parts; scatters become those about them. The accumulator is used up."""
         means = np.empty((len(self.counts), 2, len(self.feature_names)))
         for k, total in enumerate(self.totals):
             n = max(int(self.counts[k]), 1)
