@@ -340,7 +340,9 @@ def test_genes_with_one_name(tmp_path):
         assert stream.moments(source, "context", control="control", features=[0, 1]).feature_names == ("a", "b")
 
 
-@pytest.mark.parametrize("adjust", [{"depth\0": np.arange(900)}, pd.DataFrame({"batch": ["x", "y\udcff", "z"] * 300}, dtype=object)])
+@pytest.mark.parametrize(
+    "adjust", [{"depth\0": np.arange(900)}, pd.DataFrame({"batch": ["x", "y\udcff", "z"] * 300}, dtype=object)]
+)
 def test_covariates_that_files_cannot_keep(adjust):
     with pytest.raises(ValueError, match=r"covariate: .*, which files cannot keep"):
         ld.Moments.from_samples(X, Y, control="control", adjust=adjust)
