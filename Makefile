@@ -26,7 +26,7 @@ NUMERICAL := $(addprefix tests/test_,$(addsuffix .py,linalg moments adjustment p
 
 test: .venv/.ready
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
-	@$(MAKE) --no-print-directory test-kernels
+	@if [ "$(origin PYTEST_ARGS)" = file ]; then $(MAKE) --no-print-directory test-kernels; fi
 	@if [ -n "$(SECOND)" ]; then $(MAKE) --no-print-directory test-second; \
 	else echo "No Python 3.13 here: the tests ran on $$($(BIN)/python --version) only."; fi
 
