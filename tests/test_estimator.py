@@ -45,9 +45,7 @@ LABELS_WITHOUT_ZERO = dict.fromkeys(
 @pytest.mark.filterwarnings("ignore::latentdag.errors.FewSamplesWarning")  # the checks' data are tiny
 @pytest.mark.filterwarnings("ignore::latentdag.errors.NotConvergedWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@estimator_checks.parametrize_with_checks(
-    [LatentDAG(control=0)], expected_failed_checks=lambda _: LABELS_WITHOUT_ZERO
-)
+@estimator_checks.parametrize_with_checks([LatentDAG(control=0)], expected_failed_checks=lambda _: LABELS_WITHOUT_ZERO)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -120,7 +120,7 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     except ImportError:
         return
     text = table.copy()
-    for column in text.columns[text.dtypes == object]:
+    for column in text.columns[text.dtypes == "object"]:
         text[column] = text[column].astype(str)
     text.attrs = {}  # notes are for people, and not all of them are JSON
     parquet.write_table(pyarrow.Table.from_pandas(text, preserve_index=False), path.with_suffix(".parquet"))
