@@ -377,7 +377,7 @@ def test_warnings_of_replicates_are_counted():
 )
 def test_a_fit_remembers_how_it_was_made(told):
     """Replicates of a fit are fitted as it was, whatever it was told; also after a file."""
-    same(bootstrap(M, 4, fit=ld.fit(M, **told), rng=1), bootstrap(M, 4, rng=1, **told))
+    same(bootstrap(M, 2, fit=ld.fit(M, **told), rng=1), bootstrap(M, 2, rng=1, **told))
 
 
 def test_a_fit_of_other_contexts_is_refused():

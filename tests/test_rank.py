@@ -174,14 +174,14 @@ class TestSingularContexts:
             S[k] -= np.outer(v, v) / (w @ v)  # nothing of w'x is left
         return ld.Moments.from_covariances(S, m.counts, m.contexts, m.control, m.means)
 
-    @pytest.mark.parametrize("seed", range(12))
+    @pytest.mark.parametrize("seed", range(4))
     def test_a_singular_control_has_no_test(self, seed):
         table = rank_test(self.moments(seed, ["control"]))
         assert table["p_value"].isna().all()
         assert table["reason"].str.contains("the control has a singular covariance").all()
 
     @pytest.mark.filterwarnings("ignore::latentdag.errors.NotConvergedWarning")
-    @pytest.mark.parametrize("seed", range(12))
+    @pytest.mark.parametrize("seed", range(4))
     @pytest.mark.parametrize("singular", [["c1"], ["c1", "c2"], ["control", "c3"]])
     def test_other_tests_and_fits(self, seed, singular):
         m = self.moments(seed, singular)
