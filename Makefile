@@ -11,7 +11,7 @@ BIN := .venv/bin
 # One BLAS thread per process: the suite is parallel over tests, and timings are comparable.
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
-PYTEST_ARGS ?= -q -n auto
+PYTEST_ARGS ?= -q -n auto --dist worksteal
 
 .PHONY: demo test test-kernels test-second test-oldest test-newest lint docs numbers tutorials build clean
 

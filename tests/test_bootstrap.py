@@ -157,6 +157,7 @@ def test_other_data_and_too_much_memory_are_refused(samples, monkeypatch):
 # ---- the same answer ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_workers_and_checkpoints_change_nothing(tmp_path):
     alone = bootstrap(M, 6, rng=3)
     folder = tmp_path / "run"
@@ -180,6 +181,7 @@ bootstrap(ld.Moments.load(moments), 10, rng=1, checkpoint=folder).save(result)
 """
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_and_started_again(tmp_path):
     M.save(tmp_path / "m.npz")
     command = [sys.executable, "-c", RUN, *(str(tmp_path / name) for name in ("m.npz", "run", "result.npz"))]
@@ -239,6 +241,7 @@ def test_order_of_contexts_and_features_does_not_matter():
 # ---- what it means ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_clear_edges_stay_and_others_stay_away():
     truth = random_model(n_latents=3, n_features=4, density=0.5, rng=8)
     assert 0 < truth.graph.number_of_edges() < 3
@@ -257,6 +260,7 @@ def test_clear_edges_stay_and_others_stay_away():
     assert result.targets["cosine_low"].min() > 0.99
 
 
+@pytest.mark.slow
 def test_deviations_are_those_of_new_experiments():
     """The parametric bootstrap's standard deviation of a weight is the one that many data sets have."""
     truth, m = small(6, n=2_000)

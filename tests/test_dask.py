@@ -115,6 +115,7 @@ def slow(block, seconds):
     return block
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_cluster_of_two_workers_survives_the_loss_of_one(tmp_path):

@@ -19,6 +19,7 @@ def noisy(seed, n=400, d=2, p=5, law="gaussian"):
     return X + 0.3 * rng.standard_normal(X.shape), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("means", [True, False])
 @pytest.mark.parametrize(("n", "side"), [(400, "two-sided"), (40, "greater")])
 def test_p_values_are_uniform_at_the_true_number(means, n, side):

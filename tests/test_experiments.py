@@ -59,6 +59,7 @@ def whole(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_synthetic(whole):
     rows, said = check_folder(whole / "synthetic", 40)
     assert set(rows["convention"]) == {"figures", "text"}
@@ -72,6 +73,7 @@ def test_synthetic(whole):
     assert not (whole / "synthetic/.latentdag").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_gives_the_same_bytes(tmp_path, whole):
     cut = start(tmp_path / "cut")
     chunks, deadline = tmp_path / "cut/synthetic/.latentdag", time.monotonic() + 120
@@ -93,6 +95,7 @@ def quick(tmp_path, name, *more, models=2):
     return check_folder(tmp_path / name, models)
 
 
+@pytest.mark.slow
 def test_membership(tmp_path):
     rows, said = quick(tmp_path, "membership", models=4)
     assert len(rows) == 16
@@ -121,6 +124,7 @@ def test_identifiability(tmp_path):
     assert control.loc["cancellation", "by_the_rule"] == "2"
 
 
+@pytest.mark.slow
 def test_robustness(tmp_path):
     rows, _ = quick(tmp_path, "robustness")
     tested = rows[(rows["method"] == "likelihood") & (rows["n"] == 2_500)].set_index("break")
@@ -183,6 +187,7 @@ def test_a_fit_that_cannot_generate_is_refused(tmp_path):
     assert "perfect intervention" in done.output
 
 
+@pytest.mark.slow
 def test_scaling(tmp_path):
     rows, _ = quick(tmp_path, "scaling", models=1)
     assert set(rows["method"]) == {"projection", "closed-form", "likelihood"}

@@ -164,6 +164,7 @@ def test_the_study_says_what_the_data_say(monkeypatch, tmp_path):
     assert (cascade["over additive"] > 0).all()
 
 
+@pytest.mark.slow
 @needs_data
 def test_off_the_model_the_search_is_no_worse_than_a_given_order(monkeypatch):
     """Several contexts on one target had a single start, which ended 44 nats below this order."""

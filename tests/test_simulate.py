@@ -31,6 +31,7 @@ def test_same_seed_same_model():
     np.testing.assert_array_equal(sample_moments(a, 50, 1).covariances, sample_moments(b, 50, 1).covariances)
 
 
+@pytest.mark.slow
 def test_sample_moments_follow_the_wishart_law():
     """(n−1) aᵀSa / aᵀΣa is chi-squared with n−1 degrees of freedom, for any a; off-diagonals are right in the mean."""
     model = random_model(n_latents=3, n_features=4, rng=2)

@@ -62,6 +62,7 @@ def test_neither_unit_nor_sign_matters_to_the_p_value(patients):
     assert np.allclose(table["hazard_ratio"], 1 / turned["hazard_ratio"], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_under_the_null_p_values_are_uniform():
     rng = np.random.default_rng(1)
     names = [f"p{i}" for i in range(150)]

@@ -275,6 +275,7 @@ def test_the_command_complains_in_one_line(files, change, said):
 # ---- real data, where they are --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (SHARED / "papalexi_thp1").is_dir() or not (SHARED / "tcga_luad").is_dir(),
     reason=f"no papalexi_thp1 and tcga_luad beside the repository; set {places.ENVIRONMENT} to the folder that has them",
