@@ -2,8 +2,7 @@
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-# A second interpreter to test on, where the machine has one (also found through pyenv); without the slow statistics, which
-# do not depend on it.
+# A second interpreter to test on, where the machine has one (also found through pyenv); without what does not depend on it.
 SECOND := $(shell for p in python3.13 $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.13.*/bin/python3.13 2>/dev/null); do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' 2>/dev/null && echo $$p && break; done)
 
@@ -19,8 +18,8 @@ demo: .venv/.ready
 	$(BIN)/latentdag demo --out demo-output
 
 # Tests whose verdicts rest on floating point run again under other BLAS kernels: what holds by luck of rounding on this
-# processor shows here, and not at a user's. The second interpreter has Haswell's in any case.
-KERNELS ?= $(if $(SECOND),,Haswell) Prescott
+# processor shows here, and not at a user's.
+KERNELS ?= Haswell Prescott
 NUMERICAL := $(addprefix tests/test_,$(addsuffix .py,linalg moments adjustment porq projection identify reduction \
 	equivalence likelihood worth evidence errors rank membership dimension grouping control targets score prediction))
 
@@ -34,8 +33,10 @@ test-kernels: .venv/.ready
 	@for kernel in $(KERNELS); do echo "OPENBLAS_CORETYPE=$$kernel:"; \
 	OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow" $(NUMERICAL) || exit 1; done
 
+# What may depend on the interpreter. Under the machine's own kernels: numpy 2.5.4 for Python 3.13 crashes under Haswell's in
+# a plain product, (24, 333) @ (333, 9).
 test-second: .venv-3.13/.ready
-	OPENBLAS_CORETYPE=$${OPENBLAS_CORETYPE:-Haswell} .venv-3.13/bin/python -m pytest $(PYTEST_ARGS) -m "not slow"
+	env -u OPENBLAS_CORETYPE .venv-3.13/bin/python -m pytest $(PYTEST_ARGS) -m "not slow" $(addprefix --ignore=,$(NUMERICAL))
 
 # The oldest versions that pyproject.toml admits. What came after them may call them deprecated: here that is no error.
 test-oldest: .venv-oldest/.ready
