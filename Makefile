@@ -21,7 +21,7 @@ demo: .venv/.ready
 # processor shows here, and not at a user's.
 KERNELS ?= Haswell Prescott
 NUMERICAL := $(addprefix tests/test_,$(addsuffix .py,linalg moments adjustment porq projection identify reduction \
-	equivalence likelihood worth evidence errors rank membership dimension grouping control targets score prediction))
+	equivalence likelihood worth evidence errors rank membership dimension grouping control targets score prediction hostile))
 
 test: .venv/.ready
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
