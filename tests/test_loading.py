@@ -220,7 +220,7 @@ NAN, DEEP = float("nan"), json.loads("[" * 300 + "]" * 300)
         ({"contexts": ["WT", "A\0", "B"]}, r"contexts[1]", "no text"),
         ({"contexts": ["WT", "\ud800", "B"]}, r"contexts[1]", "no text"),
         ({"contexts": 3}, "contexts", "must be a list, not 3"),
-        ({"contexts": DEEP}, "contexts[0]", "label"),
+        ({"contexts": DEEP}, "JSON", "nested more than 40 deep"),
         ({"has_control": 1}, "has_control", "must be true or false, not 1"),
         ({"feature_names": ["a", "b"]}, "means", r"has shape \(3, 3\), where .* \(3, 2\)"),
         ({"feature_names": ["a", "b", "a"]}, "feature_names", "'a' occurs more than once"),
@@ -240,7 +240,7 @@ def test_fields_of_moments(path, change, field, message):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("[" * 100_000, "nested too deep"), ('{"kind": 1, "kind": 2}', "occurs twice"), ("{", "no JSON"), ("[]", "must be a mapping")],
+    [("[" * 100_000, "nested more than 40 deep"), ('{"kind": 1, "kind": 2}', "occurs twice"), ("{", "no JSON"), ("[]", "must be a mapping")],
 )  # fmt: skip
 def test_a_text_that_is_no_mapping(path, text, message):
     rewrite(path, contents(path)[0], text)
@@ -295,7 +295,7 @@ def with_change(target="c1", **change):
         ({"loglik": "x"}, "loglik", "must be a number, not 'x'"),
         ({"converged": None}, "converged", "must be true or false, not None"),
         ({"options": []}, "options", "must be a mapping, not a list of 0"),
-        ({"options": {"x": DEEP}}, "options.x", "nested more than"),
+        ({"options": {"x": DEEP}}, "JSON", "nested more than"),
         ({"details": {"runner_up": {"order": ["c1"]}}}, "details.runner_up.gap", "is missing"),
         ({"details": {"shrinkage": {"c1": "x"}}}, "details.shrinkage.c1", "must be a number"),
         ({"method": {}}, "method", "must be text"),
@@ -386,6 +386,21 @@ def test_names_that_cannot_be_loaded_are_not_saved(path):
     with pytest.raises(ValueError, match=r"feature_names\[1\].*no text: rename it"):
         replace(ld.Moments.from_covariances([np.eye(2)], 10), feature_names=("a", "\ud800")).save(path)
     assert path.read_bytes() == before
+
+
+def test_brackets_in_text_are_not_nesting():
+    text = json.dumps({"a": "[" * 100 + '"\\' + "{" * 100, "b": ["\\", "]"]})
+    assert json.dumps(parse_json(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ['\\"' * 200_000, '"' * 200_000, '"' + "\\" * 200_001, "[]" * 200_000, "[" * 200_000, '"' + "a" * 200_000]
+)
+def test_long_texts_are_refused_at_once(text):
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="JSON"):
+        parse_json(text)
+    assert time.monotonic() - began < 2
 
 
 def test_kinds_of_fields():

@@ -17,8 +17,11 @@ stack of k matrices p × p. Equal letters are equal sizes, across all arrays of 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import accumulate
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,8 @@ import numpy as np
 DEEPEST = 40
 
 _TYPES = {"f": np.dtype("float64"), "i": np.dtype("int64"), "b": np.dtype("bool")}
+_NO_BRACKETS = re.compile(r'(?s)"(?:[^"\\]|\\.?)*+(?:"|\Z)|[^][{}"]+')  # a text that never ends goes to the end
+
 #: Characters that files and terminals cannot keep: NUL, and halves of surrogate pairs.
 NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number", dict: "a mapping"}
@@ -67,7 +72,7 @@ class Layout:
         for name in found:
             if name not in known:  # a misspelt optional array must not be taken for a missing one
                 raise FieldError("file", f"has an array {shown(name)}, which a {self.kind} file does not")
-        sizes = {letter: len(_lookup(meta, place)) for letter, place in self.sizes.items()}
+        sizes = {letter: len(reduce(getitem, place.split("."), meta)) for letter, place in self.sizes.items()}
         for name, form in self.arrays.items():
             if name.removesuffix("?") in found:
                 _check_array(name.removesuffix("?"), form, *found[name.removesuffix("?")], sizes)
@@ -78,13 +83,6 @@ class Layout:
 def headers(arrays: Mapping[str, Any]) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
     """Type and shape of each array."""
     return {name: (array.dtype, array.shape) for name, array in ((n, np.asarray(a)) for n, a in arrays.items())}
-
-
-def _lookup(meta: Mapping[str, Any], place: str) -> Any:
-    value: Any = meta
-    for name in place.split("."):
-        value = value[name]
-    return value
 
 
 def _check_array(name: str, form: str, dtype: np.dtype, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
@@ -106,10 +104,11 @@ def parse_json(text: str) -> Any:
     ------
     FieldError
     """
+    brackets = _NO_BRACKETS.sub("", text)
+    if max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0) > DEEPEST:
+        raise FieldError("JSON", f"is nested more than {DEEPEST} deep")
     try:
         return json.loads(text, object_pairs_hook=_distinct)
-    except RecursionError:
-        raise FieldError("JSON", "is nested too deep") from None
     except ValueError as error:
         raise FieldError("JSON", f"is no JSON ({error})") from None
 
@@ -134,12 +133,18 @@ def check_field(value: Any, kind: Any, name: str = "") -> None:
     elif isinstance(kind, Mapping):
         _check_mapping(value, kind, name)
     elif kind is object:
-        _check_any(value, name, DEEPEST)
+        inner = {dict: {str: object}, list: [object], str: str}.get(type(value))
+        if inner is not None:
+            check_field(value, inner, name)
     elif isinstance(kind, type):
         _expect(_is(value, kind), value, kind, name)
-        _check_text(value, name)
+        if kind is str:
+            check_field(value, proper_text, name)
     else:
-        _call(kind, value, name)
+        try:
+            kind(value)
+        except ValueError as error:
+            raise FieldError(name, str(error)) from None
 
 
 def _check_list(value: Any, kind: Any, name: str) -> None:
@@ -164,19 +169,6 @@ def _check_mapping(value: Any, kind: Mapping[Any, Any], name: str) -> None:
             if key.removesuffix("?") not in value:
                 raise FieldError(f"{dot}{key}", "is missing")
             check_field(value[key.removesuffix("?")], each, dot + key.removesuffix("?"))
-
-
-def _check_any(value: Any, name: str, deepest: int) -> None:
-    if deepest == 0:
-        raise FieldError(name, f"is nested more than {DEEPEST} deep")
-    _check_text(value, name)
-    if isinstance(value, dict):
-        for key, part in value.items():
-            _check_text(key, name)
-            _check_any(part, name, deepest - 1)
-    elif isinstance(value, list):
-        for part in value:
-            _check_any(part, name, deepest - 1)
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -210,18 +202,6 @@ def proper_text(text: str) -> str:
     if NO_TEXT.search(text):
         raise ValueError(f"{shown(text)} has a character that is no text: rename it")
     return text
-
-
-def _check_text(value: Any, name: str) -> None:
-    if isinstance(value, str):
-        _call(proper_text, value, name)
-
-
-def _call(check: Callable[[Any], object], value: Any, name: str) -> None:
-    try:
-        check(value)
-    except ValueError as error:
-        raise FieldError(name, str(error)) from None
 
 
 def _expect(right: bool, value: Any, kind: type, name: str) -> None:
