@@ -133,7 +133,7 @@ def check_field(value: Any, kind: Any, name: str = "") -> None:
     elif isinstance(kind, Mapping):
         _check_mapping(value, kind, name)
     elif kind is object:
-        inner = {dict: {str: object}, list: [object], str: str}.get(type(value))
+        inner: Any = {dict: {str: object}, list: [object], str: str}.get(type(value), None)  # type: ignore[call-overload]
         if inner is not None:
             check_field(value, inner, name)
     elif isinstance(kind, type):
