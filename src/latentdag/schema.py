@@ -133,7 +133,7 @@ def check_field(value: Any, kind: Any, name: str = "") -> None:
     elif isinstance(kind, Mapping):
         _check_mapping(value, kind, name)
     elif kind is object:
-        inner: Any = {dict: {str: object}, list: [object], str: str}.get(type(value), None)  # type: ignore[call-overload]
+        inner: Any = {dict: {str: object}, list: [object], str: str}.get(type(value))  # type: ignore[call-overload]
         if inner is not None:
             check_field(value, inner, name)
     elif isinstance(kind, type):
