@@ -72,8 +72,8 @@ def fit(
     check_design(m)
     if m.range.shape[1] < m.n_features:
         _check_units(m, UNITS_IN_A_PLANE)
-    # steps of a search that overflow are turned down like any that lead nowhere; the model itself must be finite
-    with np.errstate(over="ignore", invalid="ignore"):
+    # steps of a search that leave the numbers are turned down like any that lead nowhere; the model must be finite
+    with np.errstate(all="ignore"):
         if method == "likelihood":
             return fit_likelihood(m, chosen, start=start, n_jobs=n_jobs, progress=progress)
         if start is not None:

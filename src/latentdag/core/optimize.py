@@ -45,6 +45,7 @@ class Optimum:
     converged: bool
 
 
+@np.errstate(all="ignore")  # steps that leave the numbers are turned down like any that lead nowhere
 def maximize(
     design: Design,
     H: Array,

@@ -111,6 +111,7 @@ def search(design: Design, starts: Sequence[tuple[Array, Order]], rules: Rules) 
     return conclude(design, [climb_from(design, start, rules) for start in starts], rules)
 
 
+@np.errstate(all="ignore")  # other processes have settings of their own
 def climb_from(design: Design, start: tuple[Array, Order], rules: Rules) -> End | None:
     """The best order, and for many latents graph, that can be reached from one start."""
     return (_few if design.d <= FEW else _many)(design, *start, rules)
