@@ -20,12 +20,12 @@ demo: .venv/.ready
 # Tests whose verdicts rest on floating point run again under other BLAS kernels: what holds by luck of rounding on this
 # processor shows here, and not at a user's.
 KERNELS ?= Haswell Prescott
-NUMERICAL := $(addprefix tests/test_,$(addsuffix .py,linalg moments adjustment porq projection identify reduction \
-	equivalence likelihood worth evidence errors rank membership dimension grouping control targets score prediction hostile))
+NUMERICAL := tests/core tests/identification tests/uncertainty tests/methods/test_hostile.py $(addprefix \
+	tests/data/test_,moments.py adjust.py) $(addprefix tests/inference/test_,ranks.py membership.py dimension.py \
+	shared_targets.py control.py targets.py)
 
 # Tests of what may depend on the interpreter: doors for data, files, processes, faces.
-INTERPRETER := $(addprefix tests/test_,$(addsuffix .py,cli stream text loading options estimator tl layers moments \
-	bad_input fuzz anndata_moments report))
+INTERPRETER := tests/faces tests/data tests/repository/test_layers.py tests/methods/test_options.py
 
 test: .venv/.ready
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -28,8 +28,8 @@ from latentdag.core.information import Information
 from latentdag.core.search import search
 from latentdag.experiments.decompositions import best_match, decompose
 from latentdag.methods.assembly import finish
+from latentdag.methods.design import edge_rules, prepare
 from latentdag.methods.starts import given_start
-from latentdag.preparation import edge_rules, prepare
 
 METHODS = ("likelihood", "closed-form", "projection")
 

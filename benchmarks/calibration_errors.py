@@ -15,7 +15,7 @@ import pandas as pd
 import latentdag as ld
 from latentdag.errors import NotConvergedWarning
 from latentdag.inference.targets import find_targets, off_targets
-from latentdag.interventions import Intervention
+from latentdag.model.intervention import Intervention
 
 CONVENTIONS = ("figures", "text")
 SHOWN = ("unmixing", "structural", "weight", "total_effect")

@@ -22,9 +22,9 @@ from scipy import stats
 import latentdag as ld
 from latentdag.inference.control import observational_context_test
 from latentdag.inference.dimension import latent_dimension_test
-from latentdag.inference.goodness import omnibus_test
-from latentdag.inference.grouping import target_groups
-from latentdag.inference.rank import rank_test
+from latentdag.inference.omnibus import omnibus_test
+from latentdag.inference.ranks import rank_test
+from latentdag.inference.shared_targets import target_groups
 
 CONVENTIONS = ("figures", "text")
 CELLS = [(d, n) for d in (5, 10) for n in (500, 2500)]

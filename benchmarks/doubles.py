@@ -23,7 +23,7 @@ import numpy as np
 
 import latentdag as ld
 from latentdag.inference.bootstrap import bootstrap
-from latentdag.inference.score import score
+from latentdag.uncertainty.held_out import score
 
 N = 2_500
 

@@ -35,8 +35,9 @@ import latentdag.cli.reproduce
 import latentdag.cli.run
 from latentdag import pl, report  # noqa: F401
 from latentdag.cli.app import app
+from latentdag.data import one_pass
+from latentdag.data import unfinished as checkpoint
 from latentdag.experiments import synthetic  # noqa: F401
-from latentdag.stream import checkpoint, one_pass
 
 NOTE = "my_notes.txt"
 

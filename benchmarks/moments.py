@@ -29,7 +29,7 @@ import zarr
 from scipy import sparse
 
 from latentdag import stream
-from latentdag.stream import accumulate
+from latentdag.data import accumulate
 
 FEATURES = 2000
 CONTEXTS = 50

@@ -16,7 +16,7 @@ import numpy as np
 
 from latentdag.core.linalg import inverse, max_entry_scale, range_basis, symmetrize
 from latentdag.core.projection import iterative_difference_projection as ours
-from latentdag.simulate import random_model, sample_moments
+from latentdag.model.simulate import random_model, sample_moments
 
 from literal import iterative_difference_projection as literal
 

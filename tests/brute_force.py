@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from latentdag.interventions import Change, Intervention
+from latentdag.model.intervention import Change, Intervention
 
 
 def parameters(model, edges, means=True, basis=None):

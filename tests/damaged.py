@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import latentdag as ld
 from latentdag.cli.app import app
-from latentdag.stream.mtx import read_matrix
+from latentdag.data.sources.mtx import read_matrix
 
 from differential import outcome, wrong_numbers
 from doors import Refused

@@ -11,10 +11,10 @@ import numpy as np
 import latentdag as ld
 from latentdag import simulate, stream
 from latentdag.cli.results import read_result
+from latentdag.data.accumulate import Accumulator
+from latentdag.data.unfinished import ProgressFile
 from latentdag.errors import DamagedCheckpointWarning
 from latentdag.inference.checkpoint import Checkpoint
-from latentdag.stream.accumulate import Accumulator
-from latentdag.stream.checkpoint import ProgressFile
 
 from fuzzing import damage
 

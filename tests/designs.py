@@ -3,7 +3,7 @@
 import numpy as np
 
 import latentdag as ld
-from latentdag.preparation import prepare
+from latentdag.methods.design import prepare
 
 
 def with_interventions(model, interventions, **other):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import zarr
 from scipy import sparse
 
-from latentdag.stream.mtx import read_matrix
+from latentdag.data.sources.mtx import read_matrix
 
 
 @dataclass

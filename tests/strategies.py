@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from latentdag.simulate import random_model
+from latentdag.model.simulate import random_model
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -5,91 +5,98 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Names are imported on first use, so that `latentdag --help` and `import latentdag` are instant.
+# Where each public name lives. Names are imported on first use, so that `latentdag --help` and `import latentdag` are
+# instant; this table is the one place that knows the rooms.
 _HOME = {
-    "Moments": "moments",
-    "Options": "options",
-    "LatentModel": "model",
-    "Intervention": "interventions",
-    "partial_order_rq": "identification",
-    "identify": "identification",
-    "identify_partial_order": "identification",
-    "equivalent_models": "equivalence",
-    "reduced_model": "equivalence",
-    "Fit": "result",
-    "fit": "fitting",
-    "latent_dimension": "reduction",
-    "same_target_groups": "reduction",
-    "observational_contexts": "reduction",
-    "reduce_contexts": "reduction",
-    "match_to_order": "matching",
-    "rank_test": "inference.rank",
+    "Moments": "data.moments",
+    "Options": "methods.options",
+    "LatentModel": "model.model",
+    "Intervention": "model.intervention",
+    "match_to_order": "model.matching",
+    "partial_order_rq": "identification.identify",
+    "identify": "identification.identify",
+    "identify_partial_order": "identification.identify",
+    "equivalent_models": "identification.equivalence",
+    "reduced_model": "identification.equivalence",
+    "latent_dimension": "identification.reduce",
+    "same_target_groups": "identification.reduce",
+    "observational_contexts": "identification.reduce",
+    "reduce_contexts": "identification.reduce",
+    "score": "uncertainty.held_out",
+    "Fit": "methods.result",
+    "fit": "methods.fitting",
+    "rank_test": "inference.ranks",
     "latent_dimension_test": "inference.dimension",
     "membership_test": "inference.membership",
-    "omnibus_test": "inference.goodness",
-    "target_groups": "inference.grouping",
+    "omnibus_test": "inference.omnibus",
+    "target_groups": "inference.shared_targets",
     "observational_context_test": "inference.control",
     "find_targets": "inference.targets",
     "off_targets": "inference.targets",
     "bootstrap": "inference.bootstrap",
     "block_moments": "inference.resampling",
     "Bootstrap": "inference.stability",
-    "score": "inference.score",
     "LatentDAG": "estimator",
 }
-_MODULES = (
-    "counterexamples", "datasets", "errors", "inference", "methods", "metrics", "pl", "posets", "report", "simulate",
-    "stream", "survival", "tl", "workflow",
-)  # fmt: skip
+_MODULES = {
+    "counterexamples": "identification.counterexamples",
+    "datasets": "datasets",
+    "errors": "errors",
+    "inference": "inference",
+    "methods": "methods",
+    "metrics": "model.metrics",
+    "pl": "pl",
+    "posets": "model.posets",
+    "report": "report",
+    "simulate": "model.simulate",
+    "stream": "data.stream",
+    "survival": "workflow.survival",
+    "tl": "tl",
+    "workflow": "workflow",
+}
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
-    from latentdag import (
-        counterexamples,
-        datasets,
-        errors,
-        inference,
-        methods,
-        metrics,
-        pl,
-        posets,
-        report,
-        simulate,
-        stream,
-        survival,
-        tl,
-        workflow,
-    )
-    from latentdag.equivalence import equivalent_models, reduced_model
+    from latentdag import datasets, errors, inference, methods, pl, report, tl, workflow
+    from latentdag.data import stream
+    from latentdag.data.moments import Moments
     from latentdag.estimator import LatentDAG
-    from latentdag.fitting import fit
-    from latentdag.identification import identify, identify_partial_order, partial_order_rq
+    from latentdag.identification import counterexamples
+    from latentdag.identification.equivalence import equivalent_models, reduced_model
+    from latentdag.identification.identify import identify, identify_partial_order, partial_order_rq
+    from latentdag.identification.reduce import (
+        latent_dimension,
+        observational_contexts,
+        reduce_contexts,
+        same_target_groups,
+    )
     from latentdag.inference.bootstrap import bootstrap
     from latentdag.inference.control import observational_context_test
     from latentdag.inference.dimension import latent_dimension_test
-    from latentdag.inference.goodness import omnibus_test
-    from latentdag.inference.grouping import target_groups
     from latentdag.inference.membership import membership_test
-    from latentdag.inference.rank import rank_test
+    from latentdag.inference.omnibus import omnibus_test
+    from latentdag.inference.ranks import rank_test
     from latentdag.inference.resampling import block_moments
-    from latentdag.inference.score import score
+    from latentdag.inference.shared_targets import target_groups
     from latentdag.inference.stability import Bootstrap
     from latentdag.inference.targets import find_targets, off_targets
-    from latentdag.interventions import Intervention
-    from latentdag.matching import match_to_order
-    from latentdag.model import LatentModel
-    from latentdag.moments import Moments
-    from latentdag.options import Options
-    from latentdag.reduction import latent_dimension, observational_contexts, reduce_contexts, same_target_groups
-    from latentdag.result import Fit
+    from latentdag.methods.fitting import fit
+    from latentdag.methods.options import Options
+    from latentdag.methods.result import Fit
+    from latentdag.model import metrics, posets, simulate
+    from latentdag.model.intervention import Intervention
+    from latentdag.model.matching import match_to_order
+    from latentdag.model.model import LatentModel
+    from latentdag.uncertainty.held_out import score
+    from latentdag.workflow import survival
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"latentdag.{_HOME[name]}"), name)
     if name in _MODULES:
-        return import_module(f"latentdag.{name}")
+        return import_module(f"latentdag.{_MODULES[name]}")
     raise AttributeError(f"module 'latentdag' has no attribute {name!r}")
 
 

@@ -6,7 +6,7 @@ from typing import ParamSpec, TypeVar
 
 from numpy.linalg import LinAlgError
 
-from latentdag.core.errors import ContextError, NotInModelError
+from latentdag.core.context_error import ContextError, NotInModelError
 
 __all__ = [
     "ContextError",

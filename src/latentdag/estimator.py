@@ -12,13 +12,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import _check_feature_names_in, check_array, check_is_fitted, column_or_1d, validate_data
 
-from latentdag import labels as lb
 from latentdag.core.exact import TOLERANCE
-from latentdag.fitting import fit
-from latentdag.inference.score import score
-from latentdag.moments import Moments
-from latentdag.options import Options
-from latentdag.result import Fit
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
+from latentdag.methods.fitting import fit
+from latentdag.methods.options import Options
+from latentdag.methods.result import Fit
+from latentdag.uncertainty.held_out import score
 
 
 class LatentDAG(TransformerMixin, BaseEstimator):
@@ -192,7 +192,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     def score(self, X: Any, y: Any = None) -> float:
         """Gaussian log-likelihood per sample, each under the fitted law of its context.
 
-        See :func:`latentdag.inference.score.score` for references that tell how good it is.
+        See :func:`latentdag.uncertainty.held_out.score` for references that tell how good it is.
 
         Raises
         ------

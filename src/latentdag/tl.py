@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from latentdag import __version__
-from latentdag import labels as lb
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
+from latentdag.data.schema import headers, parse_json
+from latentdag.data.storage import naming_file
 from latentdag.errors import LatentDAGWarning
-from latentdag.fitting import fit
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.result import FILE, Fit
-from latentdag.schema import headers, parse_json
-from latentdag.storage import naming_file
+from latentdag.methods.fitting import fit
+from latentdag.methods.result import FILE, Fit
+from latentdag.model.model import LatentModel
 
 if TYPE_CHECKING:
     from anndata import AnnData  # type: ignore[import-untyped]

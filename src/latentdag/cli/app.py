@@ -107,7 +107,7 @@ def simulate(
     """Write a random model and samples from it: samples.csv, moments.npz and truth.npz."""
     from latentdag.cli.files import SCREEN, write_screen
     from latentdag.cli.place import reserved
-    from latentdag.simulate import random_model
+    from latentdag.model.simulate import random_model
 
     truth = random_model(latents, features, density, convention, rng=seed)  # type: ignore[arg-type]
     with reserved(out, "simulate", SCREEN, SCREEN) as place, place.replaced() as new:
@@ -129,10 +129,10 @@ def moments(
     as_json: Json = False,
 ) -> None:
     """Count, mean and covariance of every context, in one pass over data of any size; goes on after a kill."""
-    from latentdag import labels as lb
     from latentdag.cli.files import read_moments
     from latentdag.cli.place import reserved
     from latentdag.cli.run import unfinished_moments
+    from latentdag.data import labels as lb
 
     if out.suffix != ".npz":
         raise ValueError(f"{out}: moments are written as .npz")

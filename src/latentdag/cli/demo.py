@@ -8,15 +8,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from latentdag import metrics
 from latentdag.cli.files import SCREEN, write_figure, write_screen
 from latentdag.cli.place import reserved
 from latentdag.cli.results import FIGURES, FILES, TABLES, file_names, write_result
-from latentdag.fitting import fit
-from latentdag.model import LatentModel
+from latentdag.methods.fitting import fit
+from latentdag.methods.result import Fit
+from latentdag.model import metrics
+from latentdag.model.model import LatentModel
+from latentdag.model.simulate import random_model
 from latentdag.report.about import moments_hash
-from latentdag.result import Fit
-from latentdag.simulate import random_model
 
 
 def run_demo(folder: Path, seed: int, samples: int) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from latentdag import labels as lb
-from latentdag import stream
 from latentdag.cli.limits import bounded_memory
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.simulate import sample
-from latentdag.storage import write_atomically
-from latentdag.stream.damage import reading
-from latentdag.stream.delimited import is_delimited
-from latentdag.stream.sources import open_source
+from latentdag.data import labels as lb
+from latentdag.data import stream
+from latentdag.data.moments import Moments
+from latentdag.data.sources.damage import reading
+from latentdag.data.sources.delimited import is_delimited
+from latentdag.data.sources.opening import open_source
+from latentdag.data.storage import write_atomically
+from latentdag.model.model import LatentModel
+from latentdag.model.simulate import sample
 
 
 def read_moments(

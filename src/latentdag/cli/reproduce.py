@@ -15,11 +15,11 @@ import pandas as pd
 from latentdag import experiments
 from latentdag.cli.files import write_figure, write_text
 from latentdag.cli.place import reserved
+from latentdag.data.storage import write_atomically
 from latentdag.experiments.base import Experiment, Settings
 from latentdag.experiments.page import page, summary
 from latentdag.experiments.runner import chunk_folder, run_cells
-from latentdag.storage import write_atomically
-from latentdag.stream.optional import optional
+from latentdag.optional import optional
 
 #: Files of an experiment besides its figures, and those by which a folder of earlier versions is known.
 FILES = ("runs.parquet", "summary.json", "README.md")

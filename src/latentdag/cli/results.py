@@ -8,15 +8,15 @@ from typing import Any
 import networkx as nx
 import pandas as pd
 
-from latentdag import labels as lb
 from latentdag.cli.files import write_csv, write_figure, write_text
 from latentdag.cli.place import check_settled
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
+from latentdag.data.schema import whole
+from latentdag.data.storage import read_json, write_atomically
 from latentdag.errors import FileError
 from latentdag.inference.stability import Bootstrap
-from latentdag.moments import Moments
-from latentdag.result import Fit
-from latentdag.schema import whole
-from latentdag.storage import read_json, write_atomically
+from latentdag.methods.result import Fit
 
 #: Files of a result; those of TABLES are in ``tables``, as csv and parquet, those of FIGURES in ``figures``.
 TABLES = ("edges", "unmixing", "intervals", "targets", "stability")

@@ -10,18 +10,18 @@ import numpy as np
 import pandas as pd
 
 from latentdag import __version__
-from latentdag import labels as lb
 from latentdag.cli.files import read_moments
 from latentdag.cli.place import Place, reserved
 from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, write_result
-from latentdag.fitting import fit
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
 from latentdag.inference.bootstrap import bootstrap as resample
 from latentdag.inference.membership import membership_test
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.options import Options, check_method
+from latentdag.methods.fitting import fit
+from latentdag.methods.options import Options, check_method
+from latentdag.methods.result import Fit
+from latentdag.model.model import LatentModel
 from latentdag.report.about import moments_hash, versions
-from latentdag.result import Fit
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _fit_and_write(job: Job, known: LatentModel | None, place: Place) -> Said:
         files = write_result(new, found, m, parameters, stability)
     text, compared = found.summary(), {}
     if known is not None:
-        from latentdag.metrics import compare
+        from latentdag.model.metrics import compare
 
         scores = compare(known, found)
         text += "\n\nagainst the given model\n" + scores.round(4).to_string()

@@ -16,11 +16,11 @@ from latentdag.cli.files import write_figure
 from latentdag.cli.place import Place, reserved
 from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, write_result, write_table
 from latentdag.cli.run import Said, records
+from latentdag.data.sources.damage import reading
 from latentdag.datasets.containers import Cohort, Screen
 from latentdag.datasets.variants import names_in
+from latentdag.optional import optional
 from latentdag.report.about import moments_hash, versions
-from latentdag.stream.damage import reading
-from latentdag.stream.optional import optional
 
 #: Columns of a survival table that are looked for, unless others are named.
 TIMES, EVENTS = ("time", "OS.time", "_OS"), ("event", "OS", "_OS_IND")

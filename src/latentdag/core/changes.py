@@ -20,7 +20,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from latentdag.core.linalg import Array, complement
-from latentdag.core.ranktest import mean_log_det
+from latentdag.core.ranks import mean_log_det
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 The inverse of the information where there is one. Directions without information (soft interventions leave H free
 inside the ancestor relation) are found by a pivoted Cholesky factorisation and kept, so that a quantity that moves
 along one of them is said to be unknown instead of getting a number. The sandwich ``C J C``, with J the covariance of
-the samples' scores (:mod:`latentdag.core.scores`), takes the inverse's place for noise that is not Gaussian.
+the samples' scores (:mod:`latentdag.core.sample_scores`), takes the inverse's place for noise that is not Gaussian.
 """
 
 from collections.abc import Sequence

@@ -18,12 +18,12 @@ and sparse, with few and many samples, small and large weights. `benchmarks/evid
 
 import numpy as np
 
-from latentdag.core.flags import Flag, full_parents
+from latentdag.core.edge_gains import weight_information
 from latentdag.core.graphs import Rules, perfect_rows
 from latentdag.core.likelihood import Design, evaluate
 from latentdag.core.linalg import Array
 from latentdag.core.optimize import Optimum, unit_rows
-from latentdag.core.worth import weight_information
+from latentdag.core.orders import Flag, full_parents
 
 #: Probability π that an edge forward in the order exists.
 EXISTS = 0.8

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentdag.core.errors import NotInModelError
+from latentdag.core.context_error import NotInModelError
 from latentdag.core.linalg import (
     Array,
     BoolArray,

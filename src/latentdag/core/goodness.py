@@ -24,7 +24,7 @@ import numpy as np
 
 from latentdag.core.likelihood import Design, Mechanism
 from latentdag.core.linalg import Array, IntArray
-from latentdag.core.ranktest import mean_log_det
+from latentdag.core.ranks import mean_log_det
 
 #: Up to this many latents the tangent map of a design with several targets per context is counted.
 COUNT_UP_TO = 20

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from latentdag.core.flags import NEAR, Factors, Order, Stack, cholesky, climb, move_left, move_right
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
 from latentdag.core.optimize import GAIN_TOLERANCE, Optimum, maximize
+from latentdag.core.orders import NEAR, Factors, Order, Stack, cholesky, climb, move_left, move_right
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy import linalg
 from scipy.linalg import lapack
 
-from latentdag.core.errors import ContextError
+from latentdag.core.context_error import ContextError
 
 Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]

@@ -24,7 +24,7 @@ import numpy as np
 from scipy import optimize
 
 from latentdag.core.linalg import Array, IntArray, Spectrum, complement
-from latentdag.core.ranktest import eigenvalue_terms
+from latentdag.core.ranks import eigenvalue_terms
 
 TINY = float(np.finfo(float).tiny)
 

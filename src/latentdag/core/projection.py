@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentdag.core.errors import ContextError
+from latentdag.core.context_error import ContextError
 from latentdag.core.linalg import (
     Array,
     BoolArray,

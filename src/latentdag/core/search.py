@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentdag.core.evidence import order_evidence
-from latentdag.core.flags import Flag, Order, climb, climb_by_refits, fit_flag
 from latentdag.core.graphs import (
     Candidate,
     Rules,
@@ -25,6 +24,7 @@ from latentdag.core.graphs import (
 )
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array
+from latentdag.core.orders import Flag, Order, climb, climb_by_refits, fit_flag
 from latentdag.core.toggles import toggle_edges
 
 #: Up to this many latents, all moves of one latent are tried over full orders, from every start.

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from latentdag.core.flags import Order
+from latentdag.core.edge_gains import edge_worth
 from latentdag.core.graphs import Candidate, Rules, TwoRegressions, fit_graph
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
-from latentdag.core.worth import edge_worth
+from latentdag.core.orders import Order
 
 #: Number of latents up to which what edges are worth is computed with all rows adapting: the price grows as d⁶.
 #: With soft interventions never: rows can take over edges within the ancestor relation, and would leave their meaning.

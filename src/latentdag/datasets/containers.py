@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag.moments import Moments
-from latentdag.stream.optional import optional
+from latentdag.data.moments import Moments
+from latentdag.optional import optional
 
 if TYPE_CHECKING:
     from anndata import AnnData  # type: ignore[import-untyped]

@@ -15,7 +15,7 @@ import pandas as pd
 
 from latentdag.datasets.containers import Screen
 from latentdag.datasets.places import Remote, Source, layout, locate
-from latentdag.stream.optional import optional
+from latentdag.optional import optional
 
 _ZIP = "sachs.som.datasets.zip"
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from latentdag.data.storage import write_atomically
+from latentdag.optional import optional
 from latentdag.progress import Progress
-from latentdag.storage import write_atomically
-from latentdag.stream.optional import optional
 
 #: Names the folder that has one sub-folder per data set.
 ENVIRONMENT = "LATENTDAG_DATA"

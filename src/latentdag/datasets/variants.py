@@ -23,9 +23,9 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from latentdag.data.sources.mtx import read_matrix
 from latentdag.datasets.containers import Screen
 from latentdag.datasets.places import Remote, Source, locate
-from latentdag.stream.mtx import read_matrix
 
 _FILES = {part: f"GSE161824_A549_KRAS.{part}.gz" for part in (
     "processed.matrix.mtx", "processed.genes.csv", "processed.cells.csv", "variants2cell.csv"

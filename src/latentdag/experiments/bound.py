@@ -3,9 +3,9 @@
 import networkx as nx
 import numpy as np
 
-from latentdag.model import LatentModel
-from latentdag.options import Options
-from latentdag.result import Fit, named_graph
+from latentdag.methods.options import Options
+from latentdag.methods.result import Fit, named_graph
+from latentdag.model.model import LatentModel
 
 
 def as_fit(truth: LatentModel, counts: tuple[int, ...], means: bool = False) -> Fit:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag.stream.optional import optional
+from latentdag.optional import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

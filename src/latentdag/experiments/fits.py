@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from latentdag import metrics
+from latentdag.data.moments import Moments
 from latentdag.experiments.base import Row
-from latentdag.fitting import fit
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.result import Fit
+from latentdag.methods.fitting import fit
+from latentdag.methods.result import Fit
+from latentdag.model import metrics
+from latentdag.model.model import LatentModel
 
 
 def attempt(m: Moments, method: str, **options: Any) -> tuple[Fit | None, str]:

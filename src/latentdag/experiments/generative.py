@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from latentdag import simulate
-from latentdag.fitting import fit
-from latentdag.interventions import Intervention
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.result import Fit
+from latentdag.data.moments import Moments
+from latentdag.methods.fitting import fit
+from latentdag.methods.result import Fit
+from latentdag.model import simulate
+from latentdag.model.intervention import Intervention
+from latentdag.model.model import LatentModel
 
 #: Entries of B_0 up to this size are set to zero, as in the paper.
 THRESHOLD = 0.04

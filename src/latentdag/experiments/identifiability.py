@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag import counterexamples as ce
-from latentdag import simulate
-from latentdag.equivalence import equivalent_models
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
 from latentdag.experiments.draw import figure, tidy
 from latentdag.experiments.pair_graphs import draw_pairs
-from latentdag.identification import identify_partial_order
-from latentdag.model import LatentModel
-from latentdag.posets import closure_graph
-from latentdag.reduction import observational_contexts
+from latentdag.identification import counterexamples as ce
+from latentdag.identification.equivalence import equivalent_models
+from latentdag.identification.identify import identify_partial_order
+from latentdag.identification.reduce import observational_contexts
+from latentdag.model import simulate
+from latentdag.model.model import LatentModel
+from latentdag.model.posets import closure_graph
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from latentdag.data.moments import Moments
 from latentdag.experiments.base import Cell, Experiment, Row, Settings
 from latentdag.experiments.decompositions import decompose
 from latentdag.experiments.fits import attempt
@@ -19,7 +20,6 @@ from latentdag.experiments.tunnel_figures import draw
 from latentdag.experiments.tunnel_findings import summarize
 from latentdag.experiments.tunnel_scores import component_scores, edge_scores, fit_scores
 from latentdag.inference.membership import membership_test
-from latentdag.moments import Moments
 
 MAIN = next(iter(SETS))
 #: What is tried on one set only: to leave the means aside, and to say that vis_1 may be a cause.

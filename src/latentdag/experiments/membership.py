@@ -16,13 +16,13 @@ import pandas as pd
 from scipy import stats
 from scipy.integrate import trapezoid
 
-from latentdag import simulate
+from latentdag.data.moments import Moments
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
 from latentdag.experiments.draw import Curve, figure, share_legend, tidy
 from latentdag.experiments.fits import attempt
-from latentdag.inference.goodness import omnibus_test
-from latentdag.inference.rank import rank_test
-from latentdag.moments import Moments
+from latentdag.inference.omnibus import omnibus_test
+from latentdag.inference.ranks import rank_test
+from latentdag.model import simulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

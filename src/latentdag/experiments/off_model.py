@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from latentdag import simulate
-from latentdag.interventions import Change, Intervention
-from latentdag.model import LatentModel
-from latentdag.noise import standard_noise
+from latentdag.model import simulate
+from latentdag.model.intervention import Change, Intervention
+from latentdag.model.model import LatentModel
+from latentdag.model.noise import standard_noise
 
 Samples = tuple[np.ndarray, np.ndarray]
 Draw = Callable[[LatentModel, int, np.random.Generator], Samples]

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentdag.counterexamples import Counterexample
 from latentdag.experiments.draw import figure
-from latentdag.model import LatentModel
+from latentdag.identification.counterexamples import Counterexample
+from latentdag.model.model import LatentModel
 from latentdag.pl.canvas import NODE, NODE_EDGE
 
 if TYPE_CHECKING:

@@ -11,16 +11,16 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from latentdag import simulate
+from latentdag.data.moments import Moments
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
 from latentdag.experiments.draw import figure, share_legend, short_number, tidy
 from latentdag.experiments.fits import attempt
 from latentdag.experiments.off_model import BREAKS
 from latentdag.inference.membership import membership_test
 from latentdag.inference.targets import off_targets
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.result import Fit
+from latentdag.methods.result import Fit
+from latentdag.model import simulate
+from latentdag.model.model import LatentModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

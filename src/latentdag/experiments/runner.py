@@ -17,16 +17,16 @@ from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag import __version__
+from latentdag.data.storage import read_json, write_atomically
 from latentdag.errors import FileError, LatentDAGWarning
 from latentdag.experiments.base import Experiment, Row, Settings
 from latentdag.inference.checkpoint import warn_damaged
+from latentdag.optional import optional
 from latentdag.progress import Progress
-from latentdag.storage import read_json, write_atomically
-from latentdag.stream.optional import optional
 
 Chunk = tuple[int, list[dict[str, Any]]]  #: number, and cells
 
-_ROWS = [{str: object}]  # of a chunk's file, see latentdag.schema
+_ROWS = [{str: object}]  # of a chunk's file, see latentdag.data.schema
 
 
 def run_cells(

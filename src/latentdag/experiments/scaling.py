@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag import metrics, simulate
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
 from latentdag.experiments.draw import Curve, figure, number_ticks, share_legend, tidy
 from latentdag.experiments.fits import attempt
 from latentdag.experiments.synthetic import CURVES
+from latentdag.model import metrics, simulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from latentdag import simulate
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
 from latentdag.experiments.bound import cramer_rao
 from latentdag.experiments.draw import panels
 from latentdag.experiments.fits import attempt, error_row
 from latentdag.experiments.generative import default_model, fitted_model, truncated
 from latentdag.experiments.synthetic import BOUND, CURVES, PANELS
-from latentdag.model import LatentModel
+from latentdag.model import simulate
+from latentdag.model.model import LatentModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

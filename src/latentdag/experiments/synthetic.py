@@ -11,19 +11,19 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from latentdag import simulate
 from latentdag.core.search import search
+from latentdag.data.moments import Moments
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
 from latentdag.experiments.bound import cramer_rao
 from latentdag.experiments.draw import Curve, panels
 from latentdag.experiments.fits import attempt, error_row
 from latentdag.methods.assembly import finish
+from latentdag.methods.design import edge_rules, prepare
+from latentdag.methods.options import DEFAULT
+from latentdag.methods.result import Fit
 from latentdag.methods.starts import given_start
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.options import DEFAULT
-from latentdag.preparation import edge_rules, prepare
-from latentdag.result import Fit
+from latentdag.model import simulate
+from latentdag.model.model import LatentModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag import datasets
-from latentdag.moments import Moments
+from latentdag.data.moments import Moments
 from latentdag.workflow.choose import MIN_CELLS, choose
 
 #: IFNGR1 and IFNGR2 are the receptor, JAK2 its kinase, STAT1 what that switches on. Known biology; no fit sees it.

@@ -7,13 +7,13 @@ import networkx as nx
 import numpy as np
 
 from latentdag.core.linalg import range_basis
+from latentdag.data.moments import Moments
 from latentdag.experiments.base import Row
 from latentdag.experiments.thp1_cells import CASCADE, CONTROL, CORE, Cells
-from latentdag.fitting import fit
-from latentdag.inference.goodness import omnibus_test
-from latentdag.inference.score import Sample, score
-from latentdag.moments import Moments
-from latentdag.result import Fit, weight_of
+from latentdag.inference.omnibus import omnibus_test
+from latentdag.methods.fitting import fit
+from latentdag.methods.result import Fit, weight_of
+from latentdag.uncertainty.held_out import Sample, score
 
 #: The latent that the four contexts of the cascade share; others are named after their context.
 SHARED = "cascade"

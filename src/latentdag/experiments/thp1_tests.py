@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentdag.data.moments import Moments
 from latentdag.experiments.base import Row
 from latentdag.experiments.thp1_cells import CASCADE, CONTROL, CORE, Cells
-from latentdag.inference.grouping import target_groups
-from latentdag.inference.rank import rank_test
-from latentdag.moments import Moments
+from latentdag.inference.ranks import rank_test
+from latentdag.inference.shared_targets import target_groups
 from latentdag.pl.eigenvalues import eigenvalues
 
 #: Guides with fewer cells say too little about a shift.

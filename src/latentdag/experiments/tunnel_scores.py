@@ -14,7 +14,7 @@ import numpy as np
 from latentdag.experiments.base import Row
 from latentdag.experiments.decompositions import best_match
 from latentdag.experiments.tunnel import COLOURS, CONTROL, LAMPS, LEDS, Draw, Tunnel
-from latentdag.result import Fit
+from latentdag.methods.result import Fit
 
 LEVEL = 0.05
 

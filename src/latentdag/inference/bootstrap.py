@@ -21,18 +21,18 @@ from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag import __version__
+from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
-from latentdag.fitting import check_design
-from latentdag.fitting import fit as fit_moments
 from latentdag.inference.checkpoint import Checkpoint, Piece
 from latentdag.inference.replicate import Reference, refit
 from latentdag.inference.resampling import Blocks, Gaussian, Source, block_moments
 from latentdag.inference.stability import Bootstrap
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.options import Options
+from latentdag.methods.fitting import check_design
+from latentdag.methods.fitting import fit as fit_moments
+from latentdag.methods.options import Options
+from latentdag.methods.result import Fit
+from latentdag.model.model import LatentModel
 from latentdag.progress import Progress
-from latentdag.result import Fit
 
 
 @clear_numerics

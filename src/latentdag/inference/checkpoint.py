@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from latentdag.data.schema import FieldError, Layout
+from latentdag.data.storage import load_arrays, naming_file, read_json, save_arrays, write_atomically
 from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.inference.stability import check_replicates
-from latentdag.schema import FieldError, Layout
-from latentdag.storage import load_arrays, naming_file, read_json, save_arrays, write_atomically
 
 Piece = tuple[dict[str, np.ndarray], dict[str, Any]]
 

@@ -2,7 +2,7 @@
 
 With exact moments the set of admissible controls follows from equations (:func:`latentdag.observational_contexts`). On
 samples, fit the model with every context in turn as its control, and test each of these models against free moments
-(:mod:`latentdag.inference.goodness`). The right one is rejected with probability alpha, so the contexts that are not
+(:mod:`latentdag.inference.omnibus`). The right one is rejected with probability alpha, so the contexts that are not
 rejected form a confidence set. The models have equally many parameters, so the gap between their log-likelihoods says
 how strongly the data prefer one to another: three nats are odds of twenty to one.
 
@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentdag import labels as lb
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
+from latentdag.data.samples import Samples
 from latentdag.errors import LatentDAGWarning, clear_numerics
-from latentdag.fitting import fit
 from latentdag.inference.coordinates import whiten
-from latentdag.inference.goodness import omnibus_test
-from latentdag.inference.grouping import target_groups
-from latentdag.moments import Moments
-from latentdag.samples import Samples
+from latentdag.inference.omnibus import omnibus_test
+from latentdag.inference.shared_targets import target_groups
+from latentdag.methods.fitting import fit
 
 
 @clear_numerics
@@ -48,7 +48,7 @@ def observational_context_test(
     candidates : labels, optional
         All contexts unless given.
     group : bool, optional
-        Group contexts by target first (:func:`latentdag.inference.grouping.target_groups`), for each candidate anew. By
+        Group contexts by target first (:func:`latentdag.target_groups`), for each candidate anew. By
         default only where there are more contexts than dimensions; else every context has a target of its own.
     **options
         Of :func:`latentdag.fit`, such as ``means`` or ``intervention``.

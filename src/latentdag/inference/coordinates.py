@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentdag import labels as lb
 from latentdag.core.linalg import is_definite, range_axes, symmetrize, upper_factor
-from latentdag.moments import Moments
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
 
 
 @dataclass(frozen=True)

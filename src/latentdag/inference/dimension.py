@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 
 from latentdag.core.changes import Contexts, change_directions
+from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
-from latentdag.fitting import check_design
 from latentdag.inference.coordinates import whiten
-from latentdag.moments import Moments
+from latentdag.methods.fitting import check_design
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from latentdag.data.moments import Moments
+from latentdag.data.samples import Samples
 from latentdag.errors import clear_numerics
-from latentdag.fitting import fit as run_fit
 from latentdag.inference.coordinates import whiten
-from latentdag.inference.goodness import Omnibus, omnibus_test
-from latentdag.inference.rank import p_value_column, rank_test
-from latentdag.moments import Moments
-from latentdag.result import Fit
-from latentdag.samples import Samples
+from latentdag.inference.omnibus import Omnibus, omnibus_test
+from latentdag.inference.ranks import p_value_column, rank_test
+from latentdag.methods.fitting import fit as run_fit
+from latentdag.methods.result import Fit
 
 #: Contexts up to which the model is fitted for the omnibus test without being asked.
 FIT_UP_TO = 20

@@ -8,14 +8,14 @@ import networkx as nx
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from latentdag.fitting import fit as fit_moments
+from latentdag.data.moments import Moments
 from latentdag.inference.checkpoint import Piece
 from latentdag.inference.resampling import canonical_factor
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.options import Options
-from latentdag.posets import order_matrix
-from latentdag.result import Fit
+from latentdag.methods.fitting import fit as fit_moments
+from latentdag.methods.options import Options
+from latentdag.methods.result import Fit
+from latentdag.model.model import LatentModel
+from latentdag.model.posets import order_matrix
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from latentdag import labels as lb
 from latentdag.core.linalg import range_basis, symmetrize, triangular_of_product, upper_factor
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
+from latentdag.data.samples import context_blocks
 from latentdag.errors import clear_numerics
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.samples import context_blocks
-from latentdag.simulate import draw_moments
+from latentdag.model.model import LatentModel
+from latentdag.model.simulate import draw_moments
 
 #: Blocks that need more memory than this are refused before any work is done.
 MAX_BYTES = 8 * 2**30

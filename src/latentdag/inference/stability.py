@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
-from latentdag.posets import transitive_reduction
-from latentdag.schema import FieldError, Layout, whole
-from latentdag.storage import load_arrays, naming_file, save_arrays
+from latentdag.data.schema import FieldError, Layout, whole
+from latentdag.data.storage import load_arrays, naming_file, save_arrays
+from latentdag.model.posets import transitive_reduction
 
 #: Quantiles that the tables show.
 QUANTILES = (0.025, 0.5, 0.975)

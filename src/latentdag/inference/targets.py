@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag import labels as lb
 from latentdag.core.covariance import Gradient
 from latentdag.core.mechanisms import joint_test, law_of_context, statistics
-from latentdag.core.scores import scores
+from latentdag.core.sample_scores import scores
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
+from latentdag.data.samples import Samples, context_blocks
 from latentdag.errors import clear_numerics
-from latentdag.inference.edges import q_values
-from latentdag.inference.errors import BLOCK, Uncertainty
-from latentdag.moments import Moments
-from latentdag.samples import Samples, context_blocks
+from latentdag.uncertainty.edges import q_values
+from latentdag.uncertainty.standard_errors import BLOCK, Uncertainty
 
 if TYPE_CHECKING:
-    from latentdag.result import Fit
+    from latentdag.methods.result import Fit
 
 COLUMNS = [
     "context", "latent", "shift", "log_variance_ratio", "parent_correlation", "statistic", "dof", "p_value", "q_value",

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from latentdag import labels as lb
 from latentdag.core.graphs import Candidate
 from latentdag.core.likelihood import shares
 from latentdag.core.linalg import Array
 from latentdag.core.search import Found
-from latentdag.equivalence import reduced_model
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
 from latentdag.errors import FewSamplesWarning, NotConvergedWarning
-from latentdag.interventions import Change, Intervention
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.options import Options
-from latentdag.preparation import Prepared
-from latentdag.result import Fit, named_graph
-from latentdag.scoring import log_likelihood
+from latentdag.identification.equivalence import reduced_model
+from latentdag.methods.design import Prepared
+from latentdag.methods.options import Options
+from latentdag.methods.result import Fit, named_graph
+from latentdag.model.intervention import Change, Intervention
+from latentdag.model.loglik import log_likelihood
+from latentdag.model.model import LatentModel
 
 #: Shrinkage beyond which the covariance of a context cannot be told from the shrunk one.
 ALL_BORROWED = 0.99

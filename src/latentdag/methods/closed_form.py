@@ -5,20 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from latentdag.core.errors import ContextError
+from latentdag.core.context_error import ContextError
 from latentdag.core.graphs import Candidate, prune
 from latentdag.core.likelihood import evaluate
 from latentdag.core.linalg import Array
 from latentdag.core.optimize import Optimum, unit_rows
 from latentdag.core.pairs import Pair
 from latentdag.core.search import Found
+from latentdag.data.moments import Moments
 from latentdag.methods.assembly import finish
-from latentdag.methods.candidates import AMBIGUOUS
+from latentdag.methods.design import Prepared, edge_rules, prepare, single_target_contexts
+from latentdag.methods.options import Options
+from latentdag.methods.result import Fit
+from latentdag.methods.rivals import AMBIGUOUS
 from latentdag.methods.starts import closed_form_start, context_pairs
-from latentdag.moments import Moments
-from latentdag.options import Options
-from latentdag.preparation import Prepared, edge_rules, prepare, single_target_contexts
-from latentdag.result import Fit
 
 
 def fit_closed_form(m: Moments, options: Options) -> Fit:

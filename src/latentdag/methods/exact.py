@@ -1,10 +1,10 @@
 """Algorithms 1–3 on moments that are taken to be exact."""
 
-from latentdag.identification import identify
-from latentdag.moments import Moments
-from latentdag.options import Options
-from latentdag.result import Fit, named_graph
-from latentdag.scoring import log_likelihood
+from latentdag.data.moments import Moments
+from latentdag.identification.identify import identify
+from latentdag.methods.options import Options
+from latentdag.methods.result import Fit, named_graph
+from latentdag.model.loglik import log_likelihood
 
 
 def fit_exact(m: Moments, options: Options) -> Fit:

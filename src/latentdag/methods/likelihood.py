@@ -8,21 +8,21 @@ import networkx as nx
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 
-from latentdag.core.errors import ContextError
-from latentdag.core.flags import fit_flag
+from latentdag.core.context_error import ContextError
 from latentdag.core.graphs import Candidate, Rules, fit_graph, fit_pruned, perfect_rows
 from latentdag.core.linalg import independent_rows
+from latentdag.core.orders import fit_flag
 from latentdag.core.search import Found, climb_from, conclude
 from latentdag.core.toggles import toggle_edges
+from latentdag.data.moments import Moments
 from latentdag.methods.assembly import finish
-from latentdag.methods.candidates import with_rivals
+from latentdag.methods.design import Prepared, edge_rules, prepare
+from latentdag.methods.options import DEFAULT, Options
+from latentdag.methods.result import Fit
+from latentdag.methods.rivals import with_rivals
 from latentdag.methods.starts import Start, context_pairs, given_start, make_starts
-from latentdag.model import LatentModel
-from latentdag.moments import Moments
-from latentdag.options import DEFAULT, Options
-from latentdag.preparation import Prepared, edge_rules, prepare
+from latentdag.model.model import LatentModel
 from latentdag.progress import Progress
-from latentdag.result import Fit
 
 
 def fit_likelihood(

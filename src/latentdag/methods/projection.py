@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from latentdag import labels as lb
 from latentdag.core import projection
 from latentdag.core.linalg import RANK_TOLERANCE, inverse, symmetrize
-from latentdag.identification import model_of_rows, order_graph
-from latentdag.moments import Moments
-from latentdag.options import Options
-from latentdag.result import Fit, named_graph
-from latentdag.scoring import log_likelihood
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
+from latentdag.identification.identify import model_of_rows, order_graph
+from latentdag.methods.options import Options
+from latentdag.methods.result import Fit, named_graph
+from latentdag.model.loglik import log_likelihood
 
 
 def fit_projection(m: Moments, options: Options) -> Fit:

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import networkx as nx
 import numpy as np
 
-from latentdag.core.errors import ContextError
+from latentdag.core.context_error import ContextError
 from latentdag.core.graphs import Rules
 from latentdag.core.linalg import Array, complement
 from latentdag.core.pairs import Pair, estimate_pairs, refine_pairs
 from latentdag.core.projection import iterative_difference_projection
 from latentdag.core.search import FEW, linear_order
-from latentdag.model import LatentModel
-from latentdag.preparation import Prepared, single_target_contexts
+from latentdag.methods.design import Prepared, single_target_contexts
+from latentdag.model.model import LatentModel
 
 Start = tuple[Array, tuple[int, ...]]  #: rows of the unmixing, and an order
 

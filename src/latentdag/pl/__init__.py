@@ -3,10 +3,10 @@
 from latentdag.pl.eigenvalues import spectra
 from latentdag.pl.forest import edges
 from latentdag.pl.graph import latent_graph
+from latentdag.pl.groups import target_groups
 from latentdag.pl.held_out import predicted, scores
 from latentdag.pl.loadings import mixing
 from latentdag.pl.precedence import order_stability
-from latentdag.pl_groups import target_groups
 
 __all__ = [
     "edges",

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from latentdag.model import LatentModel
-from latentdag.result import Fit
+from latentdag.methods.result import Fit
+from latentdag.model.model import LatentModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

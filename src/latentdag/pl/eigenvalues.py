@@ -14,7 +14,7 @@ import numpy as np
 from scipy import linalg
 
 from latentdag.core.linalg import symmetrize
-from latentdag.moments import Moments
+from latentdag.data.moments import Moments
 from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, name_ticks, name_width
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.inference.stability import Bootstrap
-from latentdag.model import LatentModel
+from latentdag.model.model import LatentModel
 from latentdag.pl.canvas import LINE, NEGATIVE, POSITIVE, axes, fit_in, name_width, short
 
 if TYPE_CHECKING:

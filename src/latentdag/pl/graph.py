@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 
-from latentdag.model import LatentModel
+from latentdag.methods.result import Fit
+from latentdag.model.model import LatentModel
 from latentdag.pl.canvas import (
     BOX,
     LARGEST,
@@ -19,7 +20,6 @@ from latentdag.pl.canvas import (
     short,
 )
 from latentdag.pl.layout import Layout, arrange
-from latentdag.result import Fit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from latentdag.inference.prediction import Prediction
-from latentdag.inference.score import same_features
-from latentdag.moments import Moments
+from latentdag.data.moments import Moments
 from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, name_ticks, name_width, short
+from latentdag.uncertainty.held_out import same_features
+from latentdag.uncertainty.prediction import Prediction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +89,7 @@ def scores(table: pd.DataFrame, ax: "Axes | None" = None, *, title: str | None =
     Parameters
     ----------
     table : DataFrame
-        Of :func:`latentdag.inference.score.score`.
+        Of :func:`latentdag.uncertainty.held_out.score`.
     ax : matplotlib axes, optional
     title : optional
     """

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from latentdag.methods.result import Fit
 from latentdag.pl.canvas import LINE, axes, fit_in, name_ticks, name_width
-from latentdag.result import Fit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

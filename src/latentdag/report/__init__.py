@@ -1,7 +1,7 @@
 """Reports: one dict of plain types, and the same as a self-contained HTML page, markdown or JSON.
 
 >>> from latentdag import report, simulate
->>> from latentdag.fitting import fit
+>>> from latentdag.methods.fitting import fit
 >>> m = simulate.sample_moments(simulate.random_model(3, 4, rng=1), 2_000, rng=1)
 >>> made = report.collect(fit(m), m)
 >>> [check["name"] for check in made["checks"]][:2]

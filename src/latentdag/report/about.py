@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from latentdag import __version__
-from latentdag import labels as lb
-from latentdag.moments import Moments
-from latentdag.report.evidence import Evidence
-from latentdag.result import Fit
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
+from latentdag.methods.result import Fit
+from latentdag.report.findings import Evidence
 
 PAPER = {
     "authors": "Chandler Squires, Anna Seigal, Salil Bhate, Caroline Uhler",

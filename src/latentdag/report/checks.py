@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from latentdag import labels as lb
-from latentdag.inference.errors import SHRUNK
+from latentdag.data import labels as lb
 from latentdag.inference.membership import holm
 from latentdag.inference.stability import Bootstrap
-from latentdag.report.evidence import ALPHA, Evidence
+from latentdag.methods.result import Fit
+from latentdag.report.findings import ALPHA, Evidence
 from latentdag.report.show import show
-from latentdag.result import Fit
+from latentdag.uncertainty.standard_errors import SHRUNK
 
 #: From worst to best.
 STATUSES = ("bad", "warn", "open", "note", "good")

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from latentdag.data.moments import Moments
+from latentdag.data.samples import Samples
 from latentdag.inference.membership import MembershipTest
 from latentdag.inference.stability import Bootstrap
-from latentdag.moments import Moments
+from latentdag.methods.result import Fit
 from latentdag.report.about import citation, methods_text, moments_hash, versions
 from latentdag.report.checks import all_checks, overall
-from latentdag.report.evidence import gather
+from latentdag.report.findings import gather
 from latentdag.report.parts import (
     Record,
     context_records,
@@ -16,8 +18,6 @@ from latentdag.report.parts import (
     latent_records,
     plain,
 )
-from latentdag.result import Fit
-from latentdag.samples import Samples
 
 #: Raised when the shape of the dict changes.
 FORMAT = 1
@@ -69,7 +69,7 @@ def collect(
     Examples
     --------
     >>> from latentdag import simulate
-    >>> from latentdag.fitting import fit
+    >>> from latentdag.methods.fitting import fit
     >>> m = simulate.sample_moments(simulate.random_model(3, 4, rng=1), 2_000, rng=1)
     >>> found = collect(fit(m), m)
     >>> found["verdict"]["status"], found["headline"]["latents"]

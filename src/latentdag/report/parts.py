@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentdag import labels as lb
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
+from latentdag.data.samples import Samples
 from latentdag.inference.stability import Bootstrap
-from latentdag.moments import Moments
-from latentdag.report.evidence import Evidence
+from latentdag.methods.result import Fit
+from latentdag.report.findings import Evidence
 from latentdag.report.layout import Layout, layered
-from latentdag.result import Fit
-from latentdag.samples import Samples
 
 Record = dict[str, Any]
 

@@ -13,11 +13,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from latentdag.data.storage import write_atomically
+from latentdag.methods.result import Fit
 from latentdag.report.content import collect
 from latentdag.report.markdown import to_markdown
 from latentdag.report.show import show
-from latentdag.result import Fit
-from latentdag.storage import write_atomically
 
 #: Characters that end a script element, open a comment in one, or end a line in old JavaScript.
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag import labels as lb
-from latentdag.adjustment import coefficients, design
+from latentdag.data import labels as lb
+from latentdag.data.adjust import coefficients, design
+from latentdag.data.moments import Moments
+from latentdag.data.rows import as_rows, is_sparse
 from latentdag.datasets.containers import Screen
-from latentdag.moments import Moments
-from latentdag.rows import as_rows, is_sparse
 
 if TYPE_CHECKING:
     from anndata import AnnData  # type: ignore[import-untyped]
@@ -185,7 +185,7 @@ def _variable(
 
 
 def _residuals(X: np.ndarray, screen: Screen, covariates: pd.DataFrame) -> np.ndarray:
-    """Cells with the covariates regressed out within contexts; moments are those of :mod:`latentdag.adjustment`."""
+    """Cells with the covariates regressed out within contexts; moments are those of :mod:`latentdag.data.adjust`."""
     C, names = design(covariates, len(X))
     features = [*(f"x{j}" for j in range(X.shape[1])), *names]
     joint = Moments.from_samples(np.hstack([X, C]), screen.contexts, screen.control, features)

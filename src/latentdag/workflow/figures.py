@@ -52,7 +52,7 @@ def hazard_forest(
 
     Parameters
     ----------
-    table : DataFrame of :func:`latentdag.survival.cox_table`
+    table : DataFrame of :func:`latentdag.workflow.survival.cox_table`
     ax : matplotlib axes, optional
     n : int or None
         At most so many rows; None draws all.

@@ -9,10 +9,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from latentdag.data.storage import write_atomically
 from latentdag.report.about import citation, versions
 from latentdag.report.markdown import escape
 from latentdag.report.show import show
-from latentdag.storage import write_atomically
 from latentdag.workflow.content import content
 from latentdag.workflow.figures import hazard_forest, survival_graph
 

@@ -8,15 +8,15 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from latentdag.data.moments import Moments
 from latentdag.datasets.containers import Cohort, Screen
-from latentdag.fitting import fit as run_fit
 from latentdag.inference.membership import MembershipTest, holm, membership_test
-from latentdag.inference.rank import p_value_column, rank_test
-from latentdag.moments import Moments
+from latentdag.inference.ranks import p_value_column, rank_test
+from latentdag.methods.fitting import fit as run_fit
+from latentdag.methods.result import Fit
 from latentdag.progress import Progress
-from latentdag.result import Fit
-from latentdag.survival import ALPHA, cox_table
 from latentdag.workflow.choose import MIN_CELLS, Choice, choose
+from latentdag.workflow.survival import ALPHA, cox_table
 from latentdag.workflow.transfer import random_scores, transfer_scores
 
 

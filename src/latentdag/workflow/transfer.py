@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from latentdag.model import LatentModel
+from latentdag.model.model import LatentModel
 
 
 def transfer_scores(

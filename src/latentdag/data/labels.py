@@ -1,0 +1,228 @@
+"""Context labels, any hashable thing a user calls a context, and names of features: what is allowed, in which order."""
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.core.context_error import ContextError
+from latentdag.data.schema import DEEPEST, NO_TEXT, proper_text, shown
+
+#: What pandas calls a column without a name, and row names that became a column.
+_UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
+
+
+def plain(label: Any) -> Hashable:
+    """A numpy scalar as its Python twin, tuples element by element, anything else as it is."""
+    if isinstance(label, np.datetime64):
+        return pd.Timestamp(label)  # Python's own dates have no nanoseconds, and numpy gives a bare number instead
+    if isinstance(label, np.timedelta64):
+        return pd.Timedelta(label)
+    if isinstance(label, np.generic):
+        return label.item()
+    if isinstance(label, tuple):
+        return tuple(plain(part) for part in label)
+    return label
+
+
+def canonical_order(labels: Iterable[Hashable]) -> list[Hashable]:
+    """Labels sorted by kind, then value: the same whatever order the rows or files came in."""
+    return sorted(labels, key=_sort_key)
+
+
+def _sort_key(label: Hashable) -> tuple[str, Any]:
+    if isinstance(label, bool | int | float):
+        return ("", label)
+    if isinstance(label, str):
+        return ("str", label)
+    return (type(label).__name__, repr(label))
+
+
+def check_text(label: Any, where: str) -> None:
+    """Complain about text, also within a tuple, that files cannot keep."""
+    for part in label if isinstance(label, tuple) else ():
+        check_text(part, where)
+    found = NO_TEXT.search(label) if isinstance(label, str) else None
+    if found:
+        raise ValueError(
+            f"{where}: {label!r} holds {found.group()!r} at position {found.start()}, which files cannot keep: remove "
+            "it, or read the data with the right encoding"
+        )
+
+
+def check_names(names: Sequence[Any], what: str) -> None:
+    """Complain about names of columns or features that are empty, occur twice, or that files cannot keep."""
+    first: dict[str, int] = {}
+    for j, name in enumerate(names, start=1):
+        text = "" if not isinstance(name, str | tuple) and pd.isna(name) else str(name)
+        if _UNNAMED.fullmatch(text):
+            raise ValueError(
+                f"{what} {j} has no name ({text!r}): if it holds row names, write the table without them "
+                "(to_csv(index=False) in pandas, row.names=FALSE in R), else name it"
+            )
+        check_text(text, f"{what} {j}")
+        if first.setdefault(text, j) != j:
+            raise ValueError(
+                f"{what} name {text!r} occurs more than once ({what}s {first[text]} and {j}): rename or drop one"
+            )
+
+
+def check_labels(labels: Sequence[Any]) -> None:
+    """Complain about labels of contexts that are missing, unhashable, not to be kept in files, or not told apart."""
+    for k, label in enumerate(labels):
+        _check_label(label, f"context label {k}")
+    told_apart(labels)
+
+
+def _check_label(label: Any, where: str) -> None:
+    if _has_gap(label):
+        raise ValueError(f"{where} is missing, wholly or in part ({label!r}): drop what has no label, or label it")
+    check_text(label, where)
+
+
+def _has_gap(label: Any) -> bool:
+    if isinstance(label, tuple):
+        return any(map(_has_gap, label))
+    return label is None or label is pd.NA or label is pd.NaT or (isinstance(label, float) and label != label)
+
+
+def told_apart(labels: Iterable[Any]) -> None:
+    """Complain about labels that only their types tell apart.
+
+    Python takes ``True``, ``1`` and ``1.0`` for one key of a dictionary, so they would be one context here and three
+    there.
+    """
+    first: dict[Hashable, Any] = {}
+    for label in labels:
+        try:
+            other = first.setdefault(label, label)
+        except TypeError as error:
+            raise ValueError(f"context labels must be hashable (strings, numbers, tuples, …): {error}") from None
+        if _kind(other) != _kind(label):
+            raise ValueError(
+                f"context labels {other!r} and {label!r} are equal and differ only in type: give all labels one type, "
+                "for instance text"
+            )
+
+
+def _kind(label: Any) -> Any:
+    """What equality overlooks."""
+    return tuple(map(_kind, label)) if isinstance(label, tuple) else type(label)
+
+
+def is_single(contexts: Any) -> bool:
+    """Whether this is one value, such as the name of a column, and not one label per row."""
+    return isinstance(contexts, str | bytes) or not hasattr(contexts, "__len__") or getattr(contexts, "ndim", 1) == 0
+
+
+def factorize(contexts: Any, n_rows: int) -> tuple[np.ndarray, list[Hashable]]:
+    """Code the context of each row as a position in the canonical order of the labels that occur.
+
+    Raises
+    ------
+    ValueError
+        If there is not one label per row, or labels are missing or unhashable.
+    """
+    if is_single(contexts):
+        raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
+    labels: Any = np.empty(len(contexts), dtype=object)
+    labels[:] = [plain(label) for label in contexts]
+    if len(labels) != n_rows:
+        raise ValueError(f"X has {n_rows} rows but contexts has {len(labels)} labels: one per row is needed")
+    try:
+        codes, found = pd.factorize(labels)
+    except TypeError as error:
+        raise ValueError(f"context labels must be hashable (strings, numbers, tuples, …): {error}") from None
+    if (codes < 0).any():
+        row = int(np.argmax(codes < 0))
+        raise ValueError(
+            f"{int((codes < 0).sum())} rows have no context label (the first is row {row}): drop or label them"
+        )
+    first = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
+    for at, label in zip(first, found, strict=True):
+        _check_label(label, f"the context label of row {at}")
+    types = set(map(type, labels))
+    if len(types) > 1 or tuple in types:
+        told_apart(label for _, label in dict.fromkeys(zip(map(_kind, labels), labels, strict=True)))
+    present = canonical_order(found)
+    position = {label: i for i, label in enumerate(present)}
+    return np.array([position[label] for label in found], dtype=np.intp)[codes], present
+
+
+def count_table(labels: Sequence[Hashable], counts: Iterable[float], limit: int = 20) -> str:
+    """``'WT' (1200), 'A' (80)``: for error messages."""
+    listed = [f"{label!r} ({count:g})" for label, count in zip(labels, counts, strict=True)]
+    more = f", … and {len(listed) - limit} more" if len(listed) > limit else ""
+    return ", ".join(listed[:limit]) + more
+
+
+def text_names(labels: Sequence[Hashable]) -> list[str]:
+    """One distinct string per label: its text, or its repr where two texts collide (1 and "1")."""
+    texts = [str(label) for label in labels]
+    occurs = Counter(texts)
+    told = [text if occurs[text] == 1 else repr(label) for text, label in zip(texts, labels, strict=True)]
+    return told if len(set(told)) == len(told) else [repr(label) for label in labels]
+
+
+def as_index(labels: Sequence[Hashable]) -> pd.Index:
+    """Labels as the index of a table, each as it is: pandas would make floats of 1 and 2.5, and levels of tuples."""
+    mixed = len({type(label) for label in labels}) > 1
+    return pd.Index(labels, dtype=object if mixed else None, name="context", tupleize_cols=False)
+
+
+def row_of(table: pd.DataFrame, label: Hashable) -> pd.Series:
+    """The row of a context; ``loc`` takes ``True`` for a mask and a tuple for two axes."""
+    return table.iloc[list(table.index).index(label)]
+
+
+@contextmanager
+def naming_contexts(labels: Sequence[Hashable]) -> Iterator[None]:
+    """Re-raise the core's complaints about "context 3" with the label that the user knows."""
+    try:
+        yield
+    except ContextError as error:
+        named = type(error)(error.context, error.reason)
+        named.args = (f"context {labels[error.context]!r}: {error.reason}",)
+        raise named from None
+
+
+def to_json(label: Hashable) -> Any:
+    """A label as JSON, with its type where JSON has none.
+
+    Raises
+    ------
+    ValueError
+        For labels that are neither text, number, boolean nor a tuple of these, and for those that no file can hold.
+    """
+    if isinstance(label, tuple):
+        value: Any = {"tuple": [to_json(part) for part in label]}
+    elif isinstance(label, str | bool | int | float):
+        value = label
+    else:
+        raise ValueError(
+            f"cannot save the context label {label!r} of type {type(label).__name__}: relabel it with a string, a "
+            "number or a tuple of these"
+        )
+    from_json(value)
+    return value
+
+
+def from_json(value: Any, deepest: int = DEEPEST) -> Hashable:
+    """The inverse of :func:`to_json`.
+
+    Raises
+    ------
+    ValueError
+        If it is no label: a list, another mapping than that of a tuple, nan, text with NUL or half characters.
+    """
+    if isinstance(value, dict) and list(value) == ["tuple"] and isinstance(value["tuple"], list) and deepest:
+        return tuple(from_json(part, deepest - 1) for part in value["tuple"])
+    if isinstance(value, str):
+        return proper_text(value)
+    if isinstance(value, bool | int | float) and value == value:  # nan is equal to nothing, not even itself
+        return value
+    raise ValueError(f"a context label is text, a number or a tuple of these, not {shown(value)}: relabel it")

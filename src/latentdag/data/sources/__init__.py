@@ -1,0 +1,1 @@
+"""Where rows come from: one file for each kind of source, each of which only yields blocks of rows."""

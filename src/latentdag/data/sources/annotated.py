@@ -1,0 +1,165 @@
+"""AnnData: objects in memory, backed or lazy, and .h5ad and zarr stores read without making an object."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.data import labels as lb
+from latentdag.data.sources.arrays import ArrayReader, CompressedReader
+from latentdag.data.sources.reader import Reader, digest, path_identity
+from latentdag.optional import optional
+
+
+class AnnDataReader(Reader):
+    """Cells of an AnnData object. Nothing backed or lazy is read but the block that is asked for.
+
+    Parameters
+    ----------
+    adata : AnnData
+    contexts : name of a column of ``.obs``, or (n,) labels
+    layer : name, or None for ``.X``
+    """
+
+    def __init__(self, adata: Any, contexts: Any, layer: str | None = None):
+        self.adata, self.layer = adata, layer
+        self.name = "adata" if layer is None else f"adata.layers[{layer!r}]"
+        if layer is not None and layer not in adata.layers:
+            raise ValueError(f"adata has no layer {layer!r}; it has {_listed(adata.layers)}")
+        if layer is None and not adata.isbacked and adata.X is None:
+            raise ValueError(f"adata has no X: name one of its layers with layer=… ({_listed(adata.layers)})")
+        self.n_rows = adata.n_obs
+        self.all_features = [str(name) for name in adata.var_names]
+        self.labels = obs_column(adata, contexts) if lb.is_single(contexts) else contexts
+        # A view of a backed object would load all its rows at once; its parent gives the rows of one block.
+        self.cut_first = adata.isbacked and adata.is_view
+        if not self.cut_first:
+            self.matrix = _sliceable(adata.X if layer is None else adata.layers[layer], self.labels, self.name)
+            self.sparse = self.matrix.sparse
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        if not self.cut_first:
+            yield from self.matrix._blocks(step, start)
+            return
+        parent, columns = self.adata._adata_ref, self.adata._vidx
+        rows = np.arange(parent.n_obs)[self.adata._oidx]
+        for first in range(start, self.n_rows, step):
+            part = parent[rows[first : first + step], columns]
+            yield part.X if self.layer is None else part.layers[self.layer]
+
+    def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        return pd.DataFrame({name: obs_column(self.adata, name) for name in names})
+
+    def identity(self) -> dict[str, str]:
+        known = path_identity(Path(self.adata.filename)) if self.adata.isbacked else self.matrix.identity()
+        return {**known, "cells": digest(self.adata.obs_names.to_numpy(str)), "layer": str(self.layer)}
+
+
+def obs_column(adata: Any, key: Any) -> pd.Series:
+    """A column of ``.obs``, also of a lazy one.
+
+    Raises
+    ------
+    ValueError
+        Listing the columns there are.
+    """
+    if key not in adata.obs:
+        raise ValueError(f"adata.obs has no column {key!r}; its columns are {_listed(adata.obs.columns)}")
+    column = adata.obs[key]
+    if not isinstance(column, pd.Series):  # lazy objects hold xarray columns
+        column = pd.Series(np.asarray(column))
+    return column.reset_index(drop=True)
+
+
+class _BackedSparse(ArrayReader):
+    """anndata's own csr on disk: it slices like a matrix but has no dtype that numpy knows of in all versions."""
+
+    def __init__(self, X: Any, labels: Any, name: str):
+        self.X, self.labels, self.name, self.sparse = X, labels, name, True
+        self.n_rows, p = X.shape
+        self.all_features = [f"x{j}" for j in range(p)]
+
+
+def _sliceable(X: Any, labels: Any, name: str) -> ArrayReader:
+    if getattr(X, "format", None) == "csc" and hasattr(X, "group"):
+        raise ValueError(f"{name} is stored by columns (csc), which cannot be read by rows: store it as csr")
+    if hasattr(X, "group") and hasattr(X, "format"):
+        return _BackedSparse(X, labels, name)
+    return ArrayReader(X, labels, name=name)
+
+
+# ---- stores -----------------------------------------------------------------------------------------------------
+
+
+def open_h5ad(path: Path) -> Any:
+    """An .h5ad file as a group."""
+    return optional("h5py", "anndata", f"reading {path}").File(path, "r")
+
+
+class StoreReader(Reader):
+    """Cells of an AnnData store: HDF5 or zarr, X or a layer, dense or csr.
+
+    Parameters
+    ----------
+    group : the store's root group
+    path : for messages
+    contexts : name of a column of ``obs``, or (n,) labels
+    layer : name, or None for X
+    """
+
+    def __init__(self, group: Any, path: Path, contexts: Any, layer: str | None = None):
+        self.group, self.path, self.layer = group, path, layer
+        self.name = str(path) if layer is None else f"{path} (layer {layer!r})"
+        try:
+            element = group["X"] if layer is None else group["layers"][layer]
+        except KeyError:
+            layers = _listed(group["layers"]) if "layers" in group else "none"
+            raise ValueError(
+                f"{path} has no {'X' if layer is None else f'layer {layer!r}'}; layers: {layers}"
+            ) from None
+        self.labels = self._obs(contexts) if lb.is_single(contexts) else contexts
+        features = [str(name) for name in self._column("var", group["var"].attrs["_index"])]
+        self.matrix = self._matrix(element, features)
+        if self.matrix.shape[1] != len(features):
+            raise ValueError(f"{self.name} has {self.matrix.shape[1]} columns, but var has {len(features)} features")
+        self.all_features, self.sparse, self.n_rows = features, self.matrix.sparse, self.matrix.n_rows
+
+    def _matrix(self, element: Any, features: Sequence[str]) -> ArrayReader | CompressedReader:
+        kind = str(element.attrs.get("encoding-type", "array"))
+        if kind.startswith("csr"):
+            return CompressedReader(element, self.labels, features, self.name)
+        if kind not in ("array", "dense") or not hasattr(element, "shape"):
+            hint = ": it is stored by columns; store it as csr" if kind.startswith("csc") else ""
+            raise ValueError(f"{self.name} is stored as {kind!r}, not as a dense or csr matrix{hint}")
+        return ArrayReader(element, self.labels, features, self.name)
+
+    def _column(self, table: str, key: str) -> pd.Series:
+        io = optional("anndata", "anndata", f"reading {self.path}")
+        read = io.io.read_elem if hasattr(io, "io") and hasattr(io.io, "read_elem") else io.experimental.read_elem
+        return pd.Series(read(self.group[table][key]))
+
+    def _obs(self, key: Any) -> pd.Series:
+        names = [str(name) for name in self.group["obs"].attrs.get("column-order", [])]
+        if key not in names:
+            raise ValueError(f"{self.path}: obs has no column {key!r}; its columns are {_listed(names)}")
+        return self._column("obs", str(key))
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        yield from self.matrix._blocks(step, start)
+
+    def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        return pd.DataFrame({name: self._obs(name) for name in names})
+
+    def identity(self) -> dict[str, str]:
+        return {**path_identity(self.path), "layer": str(self.layer)}
+
+    def close(self) -> None:
+        if hasattr(self.group, "close"):
+            self.group.close()
+
+
+def _listed(names: Any, limit: int = 12) -> str:
+    names = [str(name) for name in names if name is not None]  # anndata 0.13 calls X a layer without a name
+    return ", ".join(map(repr, names[:limit])) + (", …" if len(names) > limit else "") if names else "none"

@@ -1,0 +1,89 @@
+"""Matrices that can be sliced by rows: ndarray and memmap, csr, zarr and HDF5 arrays, Dask arrays."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from latentdag.data.rows import as_rows, check_dtype, is_sparse
+from latentdag.data.sources.reader import Reader, path_identity
+from latentdag.optional import optional
+
+
+class ArrayReader(Reader):
+    """Rows of a matrix in memory or on disk.
+
+    Parameters
+    ----------
+    X : (n, p), sliced by rows
+    labels : (n,)
+    feature_names : p names, or None for ``x0, x1, …``
+    name : str
+    """
+
+    def __init__(self, X: Any, labels: Any, feature_names: Sequence[str] | None = None, name: str = "X"):
+        if is_sparse(X) or isinstance(X, np.ndarray):
+            X = as_rows(X, name)
+        check_dtype(X.dtype, name)
+        if X.ndim != 2:
+            raise ValueError(f"{name} must have two dimensions (samples, features), got shape {X.shape}")
+        self.X, self.name, self.labels = X, name, labels
+        self.shape = X.shape
+        self.n_rows, p = X.shape
+        self.all_features = feature_names if feature_names is not None else [f"x{j}" for j in range(p)]
+        self.sparse = is_sparse(X)
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        for first in range(start, self.n_rows, step):
+            block = self.X[first : min(first + step, self.n_rows)]
+            yield block.compute() if hasattr(block, "compute") else block
+
+    def identity(self) -> dict[str, str]:
+        shape = {"rows": str(self.n_rows), "columns": str(self.X.shape[1])}
+        if hasattr(self.X, "compute"):  # a recipe; reading rows of it may cost as much as all the work
+            return {**shape, "recipe": optional("dask.base", "big", "a Dask array").tokenize(self.X)}
+        where = _on_disk(self.X)
+        return super().identity() if where is None else {**shape, **path_identity(where)}
+
+
+def _on_disk(X: Any) -> Path | None:
+    """The file or folder behind a zarr or HDF5 array, if that is where it is."""
+    group = getattr(X, "group", X)  # of anndata's own csr
+    store, file = getattr(group, "store", None), getattr(group, "file", None)
+    local = type(store).__name__ in ("LocalStore", "DirectoryStore", "NestedDirectoryStore", "ZipStore")
+    known = (getattr(store, "root", None) or getattr(store, "path", None)) if local else getattr(file, "filename", None)
+    return Path(known) if known and Path(known).exists() else None
+
+
+class CompressedReader(Reader):
+    """Rows of a csr matrix stored as three arrays, as AnnData writes it to HDF5 and zarr.
+
+    Parameters
+    ----------
+    group : HDF5 or zarr group with ``data``, ``indices`` and ``indptr``
+    labels : (n,)
+    feature_names : p names
+    name : str
+    """
+
+    sparse = True
+
+    def __init__(self, group: Any, labels: Any, feature_names: Sequence[str], name: str):
+        self.group, self.labels, self.name, self.all_features = group, labels, name, feature_names
+        self.shape = tuple(int(size) for size in group.attrs["shape"])
+        self.n_rows = self.shape[0]
+        self.indptr = np.asarray(group["indptr"][:])
+        if len(self.shape) != 2 or len(self.indptr) != self.n_rows + 1 or (np.diff(self.indptr) < 0).any():
+            raise ValueError(f"{name} is a damaged csr matrix of shape {self.shape}")
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        for first in range(start, self.n_rows, step):
+            last = min(first + step, self.n_rows)
+            a, b = int(self.indptr[first]), int(self.indptr[last])
+            pointers = self.indptr[first : last + 1] - a
+            data, indices = np.asarray(self.group["data"][a:b]), np.asarray(self.group["indices"][a:b])
+            block = sparse.csr_matrix((data, indices, pointers), shape=(last - first, self.shape[1]))
+            block.check_format(full_check=True)  # compiled products trust the indices of a damaged file blindly
+            yield block

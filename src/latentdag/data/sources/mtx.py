@@ -1,0 +1,219 @@
+"""Folders with ``matrix.mtx``, ``barcodes.tsv``, ``features.tsv`` (or ``genes.tsv``) and a table of labels.
+
+The table of labels is the one other .csv or .tsv file of the folder: barcodes in its first column, and a column of
+contexts. Any of the files may be gzipped. The matrix is features × cells, as 10x Genomics writes it, or the other way
+round; entries in the order of the cells are streamed, others are read whole (as a sparse matrix).
+"""
+
+import gzip
+import warnings
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import io, sparse
+
+from latentdag.data import labels as lb
+from latentdag.data.sources.delimited import EXACT, is_delimited, read_header, read_table
+from latentdag.data.sources.reader import Reader, digest, path_identity, rebatch
+
+#: Entries parsed at a time.
+_ENTRIES = 2_000_000
+
+#: Lines of numbers, read to the last digit.
+_PLAIN: dict[str, Any] = {"sep": r"\s+", "header": None, **EXACT}
+
+
+def matrix_file(folder: Path) -> Path | None:
+    """The matrix of a folder, if it has one."""
+    return _find(folder, ("matrix.mtx", "matrix.mtx.gz"))
+
+
+class MtxReader(Reader):
+    """Cells of a folder of matrix, barcodes, features and labels.
+
+    Parameters
+    ----------
+    folder : path
+    contexts : name of a column of the table of labels, or (n,) labels
+    """
+
+    sparse = True
+
+    def __init__(self, folder: Path, contexts: Any):
+        self.folder, self.name = folder, str(folder)
+        self.path = self._need("matrix.mtx")
+        self.barcodes = self._names("barcodes.tsv", "cells.tsv", column=0)
+        self.all_features = self._names("features.tsv", "genes.tsv", column=1)
+        self.n_rows = len(self.barcodes)
+        self.labels = self._labelled([contexts], [contexts])[contexts] if lb.is_single(contexts) else contexts
+        self._read_header()
+        self.whole: Any = None
+
+    def _need(self, *names: str) -> Path:
+        found = _find(self.folder, [name + end for name in names for end in ("", ".gz")])
+        if found is None:
+            raise ValueError(f"{self.folder} has no {names[0]} (or {names[0]}.gz)")
+        return found
+
+    def _names(self, *files: str, column: int) -> list[str]:
+        table = read_table(self._need(*files), (), header=None, dtype=str)
+        # Features have an identifier, then a name, where there are two columns. Names repeat now and then.
+        names = table[min(column, table.shape[1] - 1)]
+        if column and not names.is_unique:
+            names = table[0]
+        return list(names)
+
+    def _read_header(self) -> None:
+        """Size of the matrix and the number of lines before its entries."""
+        with _open(self.path) as file:
+            first = file.readline()
+            if not first.lower().startswith("%%matrixmarket matrix coordinate") or "general" not in first.lower():
+                raise ValueError(
+                    f"{self.path} is no general coordinate matrix: its first line is {first.strip()[:60]!r}"
+                )
+            self.header = 1
+            line = first
+            while line.startswith("%"):
+                line = file.readline()
+                self.header += 1
+        self.pattern = "pattern" in first.lower()
+        try:
+            rows, columns, _ = (int(part) for part in line.split())
+        except ValueError:
+            raise ValueError(
+                f"{self.path}: line {self.header} should give the matrix's size, got {line[:60]!r}"
+            ) from None
+        expected = (len(self.all_features), self.n_rows)
+        if (rows, columns) not in (expected, expected[::-1]):
+            raise ValueError(
+                f"{self.path} is {rows} × {columns}, but there are {expected[0]} features and {expected[1]} barcodes"
+            )
+        self.cells_in_columns = (rows, columns) == expected
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        if self.whole is None and not self._sorted_by_cell():
+            self.whole = _whole(self.path, self.cells_in_columns)
+        if self.whole is not None:
+            yield from (self.whole[first : first + step] for first in range(start, self.n_rows, step))
+        else:
+            yield from rebatch(self._pieces(), step, start)
+
+    def _sorted_by_cell(self) -> bool:
+        entries = self._entries()
+        first = next(entries, None)
+        entries.close()
+        return first is None or bool((np.diff(first[0]) >= 0).all())
+
+    def _entries(self) -> Generator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Cell, feature (both from zero) and value of the entries, a piece at a time."""
+        names = ["row", "column"] if self.pattern else ["row", "column", "value"]
+        try:
+            with pd.read_csv(self.path, skiprows=self.header, names=names, chunksize=_ENTRIES, **_PLAIN) as parts:
+                yield from (self._checked(part) for part in parts if len(part))
+        except (OSError, EOFError, TypeError, pd.errors.ParserError) as error:
+            raise ValueError(f"{self.path} cannot be read: {' '.join(str(error).split())}") from None
+
+    def _checked(self, part: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        for name, dtype in part.dtypes.items():
+            if not pd.api.types.is_numeric_dtype(dtype) or (name != "value" and dtype.kind not in "iu"):
+                bad = part.index[~pd.to_numeric(part[name], errors="coerce").mod(1).eq(0)][0]
+                raise ValueError(f"{self.path} cannot be read: entry {bad + 1} has the {name} {part[name][bad]!r}")
+        axes = [part[name].to_numpy(dtype=np.int64) - 1 for name in ("row", "column")]
+        cells, features = axes[::-1] if self.cells_in_columns else axes
+        values = np.ones(len(part)) if self.pattern else part["value"].to_numpy(dtype=float)
+        self._check_range(cells, self.n_rows, "cell")
+        self._check_range(features, len(self.all_features), "feature")
+        return cells, features, values
+
+    def _check_range(self, index: np.ndarray, size: int, what: str) -> None:
+        if len(index) and (index.min() < 0 or index.max() >= size):
+            bad = index[(index < 0) | (index >= size)][0] + 1
+            raise ValueError(f"{self.path} has an entry for {what} {bad}, but there are {size}")
+
+    def _pieces(self) -> Iterator[Any]:
+        """Complete cells, as far as the entries read so far go."""
+        done = 0  # cells handed out
+        cells, features, values = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        for more in self._entries():
+            cells, features, values = (
+                np.concatenate([a, b]) for a, b in zip((cells, features, values), more, strict=True)
+            )
+            if (np.diff(cells) < 0).any():
+                raise ValueError(
+                    f"{self.path}: entries are in the order of the cells at first, but not throughout: sort them"
+                )
+            ready = int(cells[-1])  # the last cell may go on in the next piece
+            cut = int(np.searchsorted(cells, ready))
+            if ready > done:
+                yield self._rows(cells[:cut] - done, features[:cut], values[:cut], ready - done)
+                done, cells, features, values = ready, cells[cut:], features[cut:], values[cut:]
+        yield self._rows(cells - done, features, values, self.n_rows - done)
+
+    def _rows(self, cells: np.ndarray, features: np.ndarray, values: np.ndarray, n: int) -> Any:
+        return sparse.csr_matrix((values, (cells, features)), shape=(n, len(self.all_features)))
+
+    def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        return self._labelled(names, text=())
+
+    def _labelled(self, names: Sequence[str], text: Sequence[str]) -> pd.DataFrame:
+        """Columns of the table of labels, in the order of the barcodes; some of them as text."""
+        path = self._labels_file()
+        header = read_header(path)
+        header[0] = header[0] or "barcode"  # row names need none
+        try:
+            lb.check_names(header, "column")
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        missing = [name for name in names if name not in header]
+        if missing:
+            listed = ", ".join(map(repr, header[:12]))
+            raise ValueError(f"{path} has no column {missing[0]!r}; its columns are {listed}")
+        table = read_table(path, header=0, names=header, dtype=dict.fromkeys((header[0], *text), str))
+        table.index = pd.Index(table[header[0]])
+        if not table.index.is_unique:
+            raise ValueError(f"{path}: barcode {table.index[table.index.duplicated()][0]!r} occurs more than once")
+        without = set(self.barcodes) - set(table.index)
+        if without:
+            first = next(code for code in self.barcodes if code in without)
+            raise ValueError(f"{path} has no row for {len(without)} of {self.n_rows} barcodes (the first is {first!r})")
+        return table.loc[self.barcodes, list(names)].reset_index(drop=True)
+
+    def _labels_file(self) -> Path:
+        known = ("matrix.", "barcodes.", "cells.tsv", "features.", "genes.")
+        found = [p for p in sorted(self.folder.iterdir()) if is_delimited(p) and not p.name.startswith(known)]
+        if len(found) != 1:
+            listed = ", ".join(p.name for p in found) or "none"
+            raise ValueError(
+                f"{self.folder} must have one .csv or .tsv table of labels beside its matrix, found {listed}: or pass "
+                "one label per barcode as contexts"
+            )
+        return found[0]
+
+    def identity(self) -> dict[str, str]:
+        return {**path_identity(self.path), "barcodes": digest(self.barcodes)}
+
+
+def _find(folder: Path, names: Sequence[str]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _open(path: Path) -> Any:
+    return gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
+
+
+def _whole(path: Path, cells_in_columns: bool) -> Any:
+    try:
+        X = read_matrix(path)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+    return sparse.csr_matrix(X.T if cells_in_columns else X)
+
+
+def read_matrix(path: Path) -> Any:
+    """A MatrixMarket file as scipy reads it; which kind of sparse matrix that is changes with its version."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*spmatrix", category=DeprecationWarning)
+        return io.mmread(path)

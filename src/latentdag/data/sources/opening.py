@@ -1,0 +1,177 @@
+"""Which reader a source needs, decided by what it is, or by its name on disk."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.data import adjust as adjustment
+from latentdag.data import labels as lb
+from latentdag.data.moments import named_features
+from latentdag.data.rows import as_rows
+from latentdag.data.sources.annotated import AnnDataReader, StoreReader, open_h5ad
+from latentdag.data.sources.arrays import ArrayReader
+from latentdag.data.sources.damage import reading
+from latentdag.data.sources.delimited import DelimitedReader, is_delimited
+from latentdag.data.sources.mtx import MtxReader, matrix_file
+from latentdag.data.sources.reader import Reader
+from latentdag.data.sources.tables import ParquetReader, TableReader
+from latentdag.optional import optional
+
+
+def open_source(
+    source: Any,
+    contexts: Any,
+    *,
+    feature_names: Iterable[str] | None = None,
+    layer: str | None = None,
+    features: Any = None,
+    adjust: Any = None,
+) -> Reader:
+    """A reader for a matrix, table, AnnData object, file or folder; see :func:`latentdag.stream.moments`.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError
+        Naming the source and what is wrong with it.
+    """
+    others = names_of(adjust) or ()
+    if isinstance(source, Reader):
+        reader = source
+    elif isinstance(source, str | os.PathLike):
+        with reading(str(source)):
+            reader = _on_disk(Path(source), contexts, layer, others)
+        reader.on_disk = True
+    else:
+        reader = _in_memory(source, contexts, layer, others)
+    if feature_names is not None:
+        reader.renamed = named_features(feature_names, len(reader.all_features))
+    reader.chosen = positions(features, reader.feature_names, reader.name)
+    return reader
+
+
+def _in_memory(source: Any, contexts: Any, layer: str | None, others: Sequence[str]) -> Reader:
+    module = type(source).__module__.split(".")[0]
+    if module == "anndata" and hasattr(source, "obs"):
+        return AnnDataReader(source, contexts, layer)
+    if isinstance(source, pd.DataFrame) or (module in ("polars", "pyarrow") and hasattr(source, "slice")):
+        return TableReader(source, contexts, others)
+    if lb.is_single(contexts):
+        raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
+    lazy = hasattr(source, "shape") and hasattr(source, "dtype")  # zarr, HDF5 and Dask arrays are read in blocks
+    return ArrayReader(source if lazy else as_rows(source), contexts)
+
+
+def _on_disk(path: Path, contexts: Any, layer: str | None, others: Sequence[str]) -> Reader:
+    if not path.exists() and not any(parent.suffix == ".zarr" and parent.is_dir() for parent in path.parents):
+        raise FileNotFoundError(f"no such file or folder: {path}")
+    if path.suffix in (".h5ad", ".h5"):
+        return StoreReader(open_h5ad(path), path, contexts, layer)
+    if path.is_dir() and matrix_file(path):
+        return MtxReader(path, contexts)
+    if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
+        return ParquetReader(path, contexts, others)
+    if path.suffix == ".npy":
+        return _array_file(path, contexts)
+    if path.is_file() and is_delimited(path):
+        return DelimitedReader(path, contexts, others)
+    if path.is_dir() or path.suffix in (".zarr", ".zip"):
+        return _zarr(path, contexts, layer)
+    raise ValueError(
+        f"{path}: unknown kind of file {path.suffix!r}; known are .csv, .tsv, .parquet, .h5ad, .zarr, .npy and folders "
+        "with matrix.mtx"
+    )
+
+
+def _array_file(path: Path, contexts: Any) -> Reader:
+    X = np.load(path, mmap_mode="r", allow_pickle=False)
+    return ArrayReader(X, _one_each(contexts, path), name=str(path))
+
+
+def _zarr(path: Path, contexts: Any, layer: str | None) -> Reader:
+    zarr = optional("zarr", "big", f"reading {path}")
+    found = zarr.open(str(path), mode="r")
+    if hasattr(found, "dtype"):
+        return ArrayReader(found, _one_each(contexts, path), name=str(path))
+    if str(found.attrs.get("encoding-type", "")) == "anndata":
+        return StoreReader(found, path, contexts, layer)
+    name = layer or "X"
+    if name not in found or not hasattr(found[name], "dtype"):
+        listed = ", ".join(sorted(found.array_keys())) or "none"
+        raise ValueError(f"{path} is a zarr group without an array {name!r}; it has {listed}: name one with layer=…")
+    if lb.is_single(contexts):
+        if contexts not in found:
+            raise ValueError(
+                f"{path} has no array of labels {contexts!r}; it has {', '.join(sorted(found.array_keys()))}"
+            )
+        contexts = found[contexts][:]
+    return ArrayReader(found[name], contexts, name=f"{path}/{name}")
+
+
+def _one_each(contexts: Any, path: Path) -> Any:
+    if lb.is_single(contexts):
+        raise ValueError(f"{path} has no labels of its own: contexts must hold one label per row, got {contexts!r}")
+    return contexts
+
+
+# ---- which columns ----------------------------------------------------------------------------------------------
+
+
+def positions(features: Any, names: Sequence[str], where: str) -> np.ndarray | None:
+    """Positions of chosen features: names, positions, or a mask over all of them.
+
+    Raises
+    ------
+    ValueError
+        Naming a feature that is not there.
+    """
+    if features is None:
+        return None
+    chosen = np.asarray(list(features) if not isinstance(features, np.ndarray) else features)
+    if chosen.dtype == bool:
+        if chosen.shape != (len(names),):
+            raise ValueError(f"{where} has {len(names)} features, but the mask has shape {chosen.shape}")
+        chosen = np.flatnonzero(chosen)
+    elif chosen.dtype.kind in "iu":
+        wrong = chosen[(chosen < 0) | (chosen >= len(names))]
+        if len(wrong):
+            raise ValueError(f"{where} has {len(names)} features, so there is no feature number {wrong[0]}")
+    else:
+        index = {name: j for j, name in enumerate(names)}
+        missing = [str(name) for name in chosen if str(name) not in index]
+        if missing:
+            more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+            raise ValueError(f"{where} has no feature {missing[0]!r}{more}; its first features are {list(names[:5])}")
+        repeated = Counter(names)
+        twice = [str(name) for name in chosen if repeated[str(name)] > 1]
+        if twice:
+            raise ValueError(f"{where} has more than one feature {twice[0]!r}: choose by position, or rename them")
+        chosen = np.array([index[str(name)] for name in chosen], dtype=np.intp)
+    if len(chosen) == 0:
+        raise ValueError(f"{where}: no features are chosen")
+    return chosen
+
+
+def names_of(adjust: Any) -> list[str] | None:
+    """Names of covariates, if that is what ``adjust`` holds."""
+    if isinstance(adjust, str):
+        return [adjust]
+    if isinstance(adjust, list | tuple) and adjust and all(isinstance(name, str) for name in adjust):
+        return list(adjust)
+    return None
+
+
+def covariates(reader: Reader, adjust: Any) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """Covariates of every row as numbers (n, c), and their names; see :func:`latentdag.data.adjust.design`."""
+    if adjust is None or (isinstance(adjust, list | tuple) and len(adjust) == 0):
+        return None, ()
+    names = names_of(adjust)
+    try:
+        columns = reader.columns(names) if names is not None else adjust
+        return adjustment.design(columns, reader.n_rows)
+    except ValueError as error:
+        raise ValueError(str(error) if reader.name in str(error) else f"{reader.name}: {error}") from None

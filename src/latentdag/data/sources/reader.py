@@ -1,0 +1,146 @@
+"""What every source of rows can do: name its features, give one label per row, and hand out blocks of rows.
+
+A reader knows the labels of all rows before it reads any features. Labels are small, and with them it is known at once
+which contexts there are, how many rows each has, and how much memory their covariances will need.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from latentdag.data.rows import as_rows, is_sparse
+from latentdag.data.sources.damage import reading
+
+#: Values that are hashed at a time.
+_HASHED = 2**22
+
+
+class Reader:
+    """Rows of one source, in one fixed order.
+
+    Subclasses set the attributes and define ``_blocks``.
+
+    Attributes
+    ----------
+    name : str
+        What messages call the source.
+    n_rows : int
+    all_features : names of all columns
+    labels : (n_rows,)
+        The context of every row.
+    sparse : bool
+        Whether blocks are csr matrices.
+    renamed : what the user calls all columns, or None
+    chosen : positions of the wanted features, or None for all
+    on_disk : bool
+        Whether errors while reading are the file's fault.
+    """
+
+    name: str
+    n_rows: int
+    all_features: Sequence[str]
+    labels: Any
+    sparse: bool = False
+    renamed: Sequence[str] | None = None
+    chosen: np.ndarray | None = None
+    on_disk: bool = False
+
+    @property
+    def feature_names(self) -> list[str]:
+        names = [str(name) for name in self.renamed or self.all_features]
+        return names if self.chosen is None else [names[j] for j in self.chosen]
+
+    def blocks(self, step: int, start: int = 0) -> Iterator[Any]:
+        """Rows from ``start`` on, ``step`` at a time (the last block may be shorter): ndarray or csr (n, p)."""
+        with reading(self.name) if self.on_disk else nullcontext():
+            for block in self._blocks(step, start):
+                matrix = as_rows(block, self.name)
+                yield matrix if self.chosen is None or self._chosen_already() else matrix[:, self.chosen]
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _chosen_already(self) -> bool:
+        """Whether ``_blocks`` reads the chosen columns only."""
+        return False
+
+    def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        """Columns that are not features, by name (n_rows, …)."""
+        raise ValueError(
+            f"{self.name} has no named columns to adjust for ({', '.join(map(repr, names[:3]))}): pass the covariates "
+            "themselves, adjust=DataFrame with one row per sample"
+        )
+
+    def identity(self) -> dict[str, str]:
+        """What tells this source from others and from what it was before, for checkpoints: here, every value."""
+        found, step = hashlib.sha256(), max(1, _HASHED // max(1, len(self.all_features)))
+        for block in self._blocks(step, 0):
+            rows = as_rows(block, self.name)
+            for part in (rows.indptr, rows.indices, rows.data) if is_sparse(rows) else (rows,):
+                found.update(np.ascontiguousarray(part).data)
+        return {"rows": str(self.n_rows), "columns": str(len(self.all_features)), "values": found.hexdigest()[:16]}
+
+    def close(self) -> None:
+        """Let go of open files."""
+
+
+def rebatch(pieces: Iterable[Any], step: int, skip: int = 0) -> Iterator[Any]:
+    """Blocks of exactly ``step`` rows (the last may be shorter) out of pieces of any size, less the first ``skip``."""
+    waiting: list[Any] = []
+    held = 0
+    for piece in pieces:
+        drop = min(skip, piece.shape[0])
+        skip -= drop
+        rest = piece[drop:] if drop else piece
+        while held + rest.shape[0] >= step:
+            taken = step - held
+            yield _joined([*waiting, rest[:taken]])
+            waiting, held, rest = [], 0, rest[taken:]
+        if rest.shape[0]:
+            waiting.append(rest)
+            held += rest.shape[0]
+    if held:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[Any]) -> Any:
+    parts = [part for part in parts if part.shape[0]]
+    if len(parts) == 1:
+        return parts[0]
+    return sparse.vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
+
+
+def ahead(blocks: Iterator[Any]) -> Iterator[Any]:
+    """The same blocks, the next one being read while the last one is worked on."""
+    with ThreadPoolExecutor(1, thread_name_prefix="latentdag-read") as pool:
+        coming = pool.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = pool.submit(next, blocks, None)
+            yield block
+            del block  # or three blocks would be in memory while the next is waited for
+
+
+def path_identity(path: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
+    """Name, size and time of a file, or of every file of a folder (or of those given)."""
+    if path.is_file():
+        stat = path.stat()
+        return {"file": path.name, "size": str(stat.st_size), "changed": str(stat.st_mtime_ns)}
+    inside = [(str(file.relative_to(path)), file.stat()) for file in sorted(files or path.rglob("*")) if file.is_file()]
+    # what a run of ours keeps there while it works is no part of the data
+    stats = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in inside if ".latentdag" not in name]
+    return {"folder": path.name, "files": str(len(stats)), "their names, sizes and times": digest(stats)}
+
+
+def digest(*parts: Any) -> str:
+    """A short hash of arrays and texts."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(np.ascontiguousarray(part).tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+    return found.hexdigest()[:16]

@@ -1,0 +1,156 @@
+"""Tables with one row per sample: pandas, polars and pyarrow in memory, parquet on disk."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from latentdag.data import labels as lb
+from latentdag.data.rows import numbers
+from latentdag.data.sources.reader import Reader, path_identity, rebatch
+from latentdag.optional import optional
+
+
+def feature_columns(
+    where: str, names: Sequence[Any], contexts: Any, others: Sequence[str], row_names: Sequence[str] = ()
+) -> list[Any]:
+    """The columns of a table that are neither contexts nor covariates nor row names.
+
+    Raises
+    ------
+    ValueError
+        If the table has no such context or covariate, or columns without a name or with the same one.
+    """
+    try:
+        lb.check_names([name for name in names if name not in row_names], "column")
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    named = ([contexts] if lb.is_single(contexts) else []) + list(others)
+    for column in named:
+        if column not in names:
+            listed = ", ".join(map(repr, names[:12])) + (", …" if len(names) > 12 else "")
+            raise ValueError(f"{where} has no column {column!r}; its columns are {listed}")
+    return [name for name in names if name not in (*named, *row_names)]
+
+
+class TableReader(Reader):
+    """Rows of a table in memory.
+
+    Parameters
+    ----------
+    table : DataFrame (pandas or polars) or pyarrow Table
+    contexts : name of a column, or (n,) labels
+    others : names of columns that are not features either
+    """
+
+    def __init__(self, table: Any, contexts: Any, others: Sequence[str] = ()):
+        self.name = "the table"
+        self.table = table
+        self.n_rows = len(table)
+        self.arrow = hasattr(table, "column_names")
+        if getattr(getattr(table, "columns", None), "nlevels", 1) > 1:
+            raise ValueError(
+                "the table has columns with names of several levels: join them first, for instance "
+                "table.columns = ['.'.join(map(str, name)) for name in table.columns]"
+            )
+        names = list(table.column_names if self.arrow else table.columns)
+        index = _index_columns(table.schema) if self.arrow else ()
+        self.all_features = feature_columns(self.name, names, contexts, others, index)
+        self.labels = self._column(contexts) if lb.is_single(contexts) else contexts
+
+    def _column(self, name: Any) -> pd.Series:
+        column = self.table[name]
+        if isinstance(column, pd.Series):
+            return column.reset_index(drop=True)
+        return pd.Series(column.to_pandas() if self.arrow else column.to_list())
+
+    def _chosen_already(self) -> bool:
+        return True
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        wanted = self.all_features if self.chosen is None else [self.all_features[j] for j in self.chosen]
+        if isinstance(self.table, pd.DataFrame):
+            frame = pd.DataFrame({name: self.table[name] for name in wanted})  # table[wanted] fails on foreign bytes
+        else:
+            frame = self.table.select(wanted)
+        for first in range(start, self.n_rows, step):
+            if isinstance(frame, pd.DataFrame):
+                part = frame.iloc[first : first + step]
+            else:
+                part = frame.slice(first, step)
+            yield numbers(part if isinstance(part, pd.DataFrame) else _columns_of(part, wanted), self.name)
+
+    def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        return pd.DataFrame({name: self._column(name) for name in names})
+
+
+class ParquetReader(Reader):
+    """Rows of a parquet file, or of all parquet files of a folder in the order of their names.
+
+    Parameters
+    ----------
+    path : file or folder
+    contexts : name of a column, or (n,) labels
+    others : names of columns that are not features either
+    """
+
+    def __init__(self, path: Path, contexts: Any, others: Sequence[str] = ()):
+        self.path, self.name = path, str(path)
+        parquet = optional("pyarrow.parquet", "big", f"reading {path}")
+        self.paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+        self.files = [parquet.ParquetFile(file) for file in self.paths]
+        schema = self.files[0].schema_arrow
+        self._check_alike(schema.names)
+        self.n_rows = sum(file.metadata.num_rows for file in self.files)
+        self.all_features = feature_columns(self.name, schema.names, contexts, others, _index_columns(schema))
+        self.labels = self.columns([contexts])[contexts] if lb.is_single(contexts) else contexts
+
+    def _check_alike(self, names: Sequence[str]) -> None:
+        for path, file in zip(self.paths, self.files, strict=True):
+            if file.schema_arrow.names != names:
+                raise ValueError(f"{path} has other columns than {self.paths[0]}: all files must be alike")
+
+    def _chosen_already(self) -> bool:
+        return True
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        wanted = list(self.all_features) if self.chosen is None else [self.all_features[j] for j in self.chosen]
+        skip = start
+        groups: list[tuple[Any, int]] = []
+        for file in self.files:  # whole row groups before the start need not be read
+            for group in range(file.metadata.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if skip >= rows and not groups:
+                    skip -= rows
+                else:
+                    groups.append((file, group))
+        pieces = (
+            numbers(_columns_of(batch, wanted), self.name)
+            for file, group in groups
+            for batch in file.iter_batches(batch_size=min(step, 16384), row_groups=[group], columns=wanted)
+        )
+        yield from rebatch(pieces, step, skip)
+
+    def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        return pd.concat([file.read(columns=list(names)).to_pandas() for file in self.files], ignore_index=True)
+
+    def identity(self) -> dict[str, str]:
+        return path_identity(self.path, self.paths)
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+
+def _index_columns(schema: Any) -> Sequence[str]:
+    """Columns in which pandas keeps its row names."""
+    meta = schema.pandas_metadata or {}
+    return [column for column in meta.get("index_columns", []) if isinstance(column, str)]
+
+
+def _columns_of(part: Any, names: Sequence[Any]) -> pd.DataFrame:
+    """A piece of a polars or pyarrow table; nulls become NaN."""
+    if type(part).__module__.startswith("pyarrow"):
+        return part.to_pandas()
+    return pd.DataFrame({name: part[name].to_numpy() for name in names})

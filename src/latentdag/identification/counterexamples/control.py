@@ -1,0 +1,153 @@
+"""Models on which the paper's rule for finding the control ties or errs."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from latentdag.core.exact import TOLERANCE
+from latentdag.core.linalg import range_basis, symmetrize, upper_factor
+from latentdag.identification.counterexamples.pairs import model_of
+from latentdag.model.model import LatentModel
+
+
+@dataclass(frozen=True, eq=False)
+class DeviationTie:
+    """A model on which the appendix's rule for finding the control fails.
+
+    Attributes
+    ----------
+    name : str
+    statement : str
+    model : LatentModel
+    scores : tuple of int
+        The deviation score r_k of every context, in the model's order: the control first.
+    """
+
+    name: str
+    statement: str
+    model: LatentModel
+    scores: tuple[int, ...]
+
+    @property
+    def chosen(self) -> tuple[Hashable, ...]:
+        """The contexts of lowest score: what the rule takes for the control."""
+        return tuple(c for c, r in zip(self.model.contexts, self.scores, strict=True) if r == min(self.scores))
+
+
+def deviation_scores(precisions: Any, tol: float = TOLERANCE) -> np.ndarray:
+    """The deviation score of every context, ``r_k = Σ_{l ≠ k} rank(Θ_k − Θ_l)`` (appendix "Reduction").
+
+    The sum runs over all other contexts. The paper's definition prints ``l ∈ [K]``, without the control; then a context
+    other than the control would have one summand less, and its proof counts them all.
+
+    Parameters
+    ----------
+    precisions : (K+1, p, p)
+        Exact precision matrices, in any order.
+    tol : float
+        Eigenvalues of ``Θ_k − Θ_l`` relative to ``Θ_k + Θ_l``, which lie in [−1, 1] and do not depend on the
+        coordinates of X, count as zero below it.
+
+    Returns
+    -------
+    (K+1,) int
+
+    Examples
+    --------
+    >>> deviation_scores([np.diag([1.0, 1.0]), np.diag([2.0, 1.0]), np.diag([1.0, 3.0])])
+    array([2, 3, 3])
+    """
+    Theta = np.asarray(precisions, dtype=float)
+    if Theta.ndim != 3 or Theta.shape[1] != Theta.shape[2]:
+        raise ValueError(f"precisions must have shape (K+1, p, p), got {Theta.shape}")
+    U = range_basis(symmetrize(Theta.mean(axis=0)))
+    P = symmetrize(U.T @ Theta @ U)
+    ranks = np.zeros((len(P), len(P)), dtype=int)
+    for k in range(len(P)):
+        for j in range(k):
+            ranks[k, j] = ranks[j, k] = _difference_rank(P[k], P[j], k, tol)
+    return ranks.sum(axis=1)
+
+
+def star_tie(n_latents: int = 2) -> DeviationTie:
+    """A star: the control and the context of its root have the same deviation score.
+
+    The appendix takes the context of lowest score for the control. Its proof has ``r_kl ≥ 3`` for a context l whose
+    target has parents. But if k targets the only parent of that target, ``Θ_k − Θ_l`` lives in the plane of two rows
+    of H and has rank two. For 2 → 1 the scores are (3, 4, 3); for a root with d − 1 children the control and the root's
+    context both have 2d − 1. Barring cancellation these are the only ties: in any other graph there is a second source
+    or a latent with a parent that is no source, and either makes every context but the control score higher.
+
+    The control is identified all the same, for d ≥ 2: with the root's context in its place no model with perfect
+    interventions has these moments. For d = 1 the two contexts are interchangeable.
+
+    Parameters
+    ----------
+    n_latents : int
+        d; latent d is the root.
+
+    Examples
+    --------
+    >>> star_tie().scores, star_tie().chosen
+    ((3, 4, 3), (0, 2))
+    """
+    d = int(n_latents)
+    if d < 1:
+        raise ValueError(f"a star has at least one latent, got n_latents = {n_latents}")
+    B_0 = np.eye(d)
+    B_0[:-1, -1] = 1.0
+    return _deviation_tie(
+        "star tie",
+        "In a star the control and the context of the root have the same deviation score.",
+        [B_0, *(_perfect(B_0, i, 2.0) for i in range(d))],
+    )
+
+
+def deviation_cancellation() -> DeviationTie:
+    """2 → 1 with numbers for which the rule picks the wrong context: scores (3, 3, 2).
+
+    ``Θ_1 − Θ_2`` has rank two for almost all parameters, but not where ::
+
+        (λ_1² − b_11²)(b_22² − b_12² − λ_2²) = b_11² b_12²,
+
+    the determinant in the proof of Proposition "identify same target". In integers: ``b = (1, 3; 4)`` with
+    ``λ_1 = λ_2 = 2`` gives ``Θ_1 − Θ_2 = 3 (1, −1)^{⊗2}``. Then context 2 has the lowest score, and contexts 1 and 2
+    seem to share a target. All assumptions of the paper hold; its proposition on the control asks for no genericity.
+
+    Here too the control is the only context that can be one.
+
+    Examples
+    --------
+    >>> deviation_cancellation().scores, deviation_cancellation().chosen
+    ((3, 3, 2), (2,))
+    """
+    B_0 = np.array([[1.0, 3.0], [0.0, 4.0]])
+    return _deviation_tie(
+        "deviation cancellation",
+        "The differences of two interventional contexts can cancel, and the deviation score then picks one of them.",
+        [B_0, _perfect(B_0, 0, 2.0), _perfect(B_0, 1, 2.0)],
+    )
+
+
+def _deviation_tie(name: str, statement: str, B: Sequence[np.ndarray]) -> DeviationTie:
+    model = model_of(np.eye(len(B[0])), B)
+    scores = deviation_scores([model.precision(context) for context in model.contexts])
+    return DeviationTie(name, statement, model, tuple(scores.tolist()))
+
+
+def _perfect(B_0: np.ndarray, i: int, scale: float) -> np.ndarray:
+    """B_k of a perfect intervention: row i becomes ``scale · e_i``."""
+    B_k = B_0.copy()
+    B_k[i] = 0.0
+    B_k[i, i] = scale
+    return B_k
+
+
+def _difference_rank(P_k: np.ndarray, P_j: np.ndarray, context: int, tol: float) -> int:
+    F = upper_factor(P_k + P_j, context)
+    half = linalg.solve_triangular(F, P_k - P_j, trans="T")
+    w = linalg.eigvalsh(symmetrize(linalg.solve_triangular(F, half.T, trans="T")))
+    return int(np.sum(np.abs(w) > tol))

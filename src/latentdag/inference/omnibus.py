@@ -1,0 +1,126 @@
+"""The omnibus test of a fit: is there any model of its kind that explains all contexts at once?"""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from latentdag.core.goodness import goodness
+from latentdag.core.omnibus import MOMENTS_UP_TO, Noises, matched_traces, moment_errors, noises
+from latentdag.core.optimize import maximize
+from latentdag.core.orders import full_parents
+from latentdag.core.ranks import moment_matched_p_value
+from latentdag.data.moments import Moments
+from latentdag.data.samples import Samples, context_blocks
+from latentdag.errors import LatentDAGWarning, clear_numerics
+from latentdag.inference.coordinates import whiten
+from latentdag.methods.design import Prepared, prepare
+from latentdag.methods.fitting import check_design
+from latentdag.methods.options import Options
+from latentdag.methods.result import Fit
+
+
+@dataclass(frozen=True)
+class Omnibus:
+    """Likelihood ratio of the full order of a fit against free means and covariances.
+
+    Attributes
+    ----------
+    statistic, dof, p_value : float
+        ``nan`` where there is no test.
+    loglik : float
+        Of the full order, relative to the saturated model.
+    reason : str
+        Why there is no test.
+    robust : bool
+        Whether it holds without Gaussian samples.
+    """
+
+    statistic: float = float("nan")
+    dof: float = float("nan")
+    p_value: float = float("nan")
+    loglik: float = float("nan")
+    reason: str = ""
+    robust: bool = False
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"no omnibus test: {self.reason}"
+        return f"omnibus χ² = {self.statistic:.1f} on {self.dof:.4g} degrees of freedom, p = {self.p_value:.3g}"
+
+
+@clear_numerics
+def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
+    """Test a fit against the saturated model.
+
+    Parameters
+    ----------
+    fit : Fit
+        Its order, targets and kinds of interventions are tested; every earlier latent may be a parent, so that the
+        choice of edges plays no part.
+    m : Moments
+        The data it was fitted to. Contexts that the fit does not know are left out.
+    data : (X, contexts), or a list of such pairs, optional
+        The samples behind ``m``: then the test holds for any law of the noises. Without, they are taken as Gaussian.
+
+    Notes
+    -----
+    Were the order a poor one, the p-value would be too small: it is the search's best.
+    """
+    check_design(m)
+    missing = [c for c in fit.model.contexts if c not in m.contexts]
+    if missing:
+        raise ValueError(f"the fit has a context {missing[0]!r} that the moments lack: pass the data it was fitted to")
+    m = m.select(fit.model.interventions)
+    kinds = {c: _kind(fit, [change.kind for change in v.changes.values()]) for c, v in fit.model.interventions.items()}
+    if "do" in kinds.values():
+        return Omnibus(reason="a latent that is set to a value has no density")
+    means = fit.options.means
+    white = whiten(m)
+    alone = next((k for k in range(len(m.contexts)) if white.no_inverse(k) or m.counts[k] < 3), None)
+    if alone is not None:
+        return Omnibus(reason=f"context {m.contexts[alone]!r}: {white.no_inverse(alone) or 'it has two samples'}")
+    up = fit.options.unintervened
+    chosen = Options(targets=fit.targets, intervention=kinds, means=means, shrinkage=False, unintervened=up)
+    prepared = prepare(m, chosen)
+    design = prepared.design
+    order = tuple(prepared.latents.index(name) for name in fit.order)
+    H = fit.model.reordered(prepared.latents).unmixing @ np.linalg.pinv(prepared.W)
+    parents = full_parents(order)
+    best = maximize(design, H, parents)
+    if best is None:
+        return Omnibus(reason="the full order has no finite likelihood: the covariances are too near singular")
+    if not best.converged:
+        warnings.warn(f"omnibus test: {best.gain:.3g} nats short of the maximum", LatentDAGWarning, stacklevel=2)
+    found = goodness(design, best.value, parents, order)
+    if found.dof <= 0:
+        return Omnibus(reason="a model of this kind fits any moments of so few contexts")
+    statistic, dof, p_value = found.statistic, float(found.dof), float(stats.chi2.sf(found.statistic, found.dof))
+    if data is not None:
+        model = noises(design, best, parents)
+        if len(design.n) * model.n_moments > MOMENTS_UP_TO:
+            return Omnibus(reason="too many moments for the test without Gaussian samples; data=None assumes them")
+        Gamma = _error_covariances(m, prepared, model, data)
+        statistic, dof, p_value = moment_matched_p_value(statistic, *matched_traces(design.n, model, Gamma))
+    return Omnibus(statistic, dof, p_value, -found.nats, robust=data is not None)
+
+
+def _error_covariances(m: Moments, prepared: Prepared, model: Noises, data: Samples) -> np.ndarray:
+    """Covariance of the errors in the moments of every context, from a second pass over the samples."""
+    means = model.intercepts is not None
+    total, second = np.zeros((len(m.contexts), model.n_moments)), np.zeros((len(m.contexts), *(model.n_moments,) * 2))
+    for k, block in context_blocks(data, m.contexts, m.n_features):
+        origin = m.means[0] if means else m.means[k]
+        for errors in moment_errors((block - origin) @ (model.F[k] @ prepared.W).T - model.nu[k], means):
+            total[k] += errors.sum(axis=0)
+            second[k] += errors.T @ errors
+    mean = total / m.counts[:, None]
+    return second / m.counts[:, None, None] - mean[:, :, None] * mean[:, None, :]
+
+
+def _kind(fit: Fit, kinds: list[str]) -> str:
+    """Of one context. A soft intervention on what turned out a source is stored as perfect; the options know better."""
+    if "do" in kinds:
+        return "do"
+    return "soft" if "soft" in kinds or fit.options.intervention == "soft" else "perfect"

@@ -1,0 +1,340 @@
+"""What every method returns."""
+
+import os
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+
+from latentdag.data.samples import Samples
+from latentdag.data.schema import FieldError, Layout, finite
+from latentdag.data.storage import load_arrays, naming_file, save_arrays
+from latentdag.errors import clear_numerics
+from latentdag.methods.options import Options
+from latentdag.model.model import FILE as MODEL_FILE
+from latentdag.model.model import LatentModel, Scaling
+from latentdag.model.posets import closure_graph
+from latentdag.uncertainty.edges import edge_table, supported_order
+from latentdag.uncertainty.prediction import Prediction, predict
+from latentdag.uncertainty.standard_errors import Uncertainty
+
+if TYPE_CHECKING:
+    from latentdag.data.moments import Moments
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted latent model, with its order, graph and how it was found.
+
+    Attributes
+    ----------
+    model : LatentModel
+        Rows in the paper's order (sources last) and scaling.
+    options : Options
+        What the fit was told, defaults included: a read-only mapping.
+    order : tuple of latent names
+        Sources first.
+    graph : DiGraph
+        Edges from cause to effect with attribute "weight".
+    counts : tuple of int
+        Samples of each context, in the order of ``model.contexts``.
+    loglik, bic : float
+        Gaussian log-likelihood and Bayesian information criterion; ``nan`` where the model has fewer dimensions than
+        the data, so that it has no density there.
+    converged : bool
+    details : mapping
+        How the search went, by name: what is there depends on the method.
+    """
+
+    model: LatentModel
+    order: tuple[str, ...]
+    graph: nx.DiGraph
+    loglik: float
+    counts: tuple[int, ...]
+    converged: bool = True
+    options: Options = field(default_factory=Options)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        return self.options.method
+
+    @property
+    def latents(self) -> tuple[str, ...]:
+        return tuple(self.model.latents)
+
+    @property
+    def targets(self) -> dict[Hashable, Any]:
+        """Latent name of each context; a tuple of names where there are several."""
+        return self.model.targets
+
+    @cached_property
+    def closure(self) -> nx.DiGraph:
+        """Which latent is an ancestor of which."""
+        return closure_graph(self.graph)
+
+    @property
+    def n_samples(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def n_parameters(self) -> int:
+        """Free parameters of the second moments: the latent space is d-dimensional, rows are free up to scale.
+
+        Latents that nobody intervened on are free up to rotation, and all of them may act on every other.
+        """
+        d, hit = self.model.n_latents, {name for v in self.model.interventions.values() for name in v.targets}
+        edges = sum(source in hit for source, _ in self.graph.edges)
+        rest = d - len(hit)
+        edges += rest * len(hit) - rest * (rest - 1) // 2
+        return d**2 + edges + sum(len(value.targets) for value in self.model.interventions.values())
+
+    @property
+    def bic(self) -> float:
+        return float(-2 * self.loglik + np.log(self.n_samples) * self.n_parameters)
+
+    # ---- how sure ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _gaussian_uncertainty(self) -> Uncertainty:
+        return Uncertainty(self)
+
+    @clear_numerics
+    def uncertainty(self, data: Samples | None = None) -> Uncertainty:
+        """How well the parameters are known: what every table below is made from.
+
+        Parameters
+        ----------
+        data : (X, contexts), optional
+            The samples behind the moments. With them errors hold for any noise (the sandwich); without, for Gaussian
+            noise, and no second pass is needed. The Gaussian answer is computed once and kept.
+        """
+        return self._gaussian_uncertainty if data is None else Uncertainty(self, data)
+
+    @clear_numerics
+    def edges(self, level: float | None = None, data: Samples | None = None) -> pd.DataFrame:
+        """One row per edge of the graph, with a Wald test of each.
+
+        Parameters
+        ----------
+        level : float, optional
+            Adds ``lower`` and ``upper`` of the weight at this confidence.
+        data : (X, contexts), optional
+            As for :meth:`uncertainty`.
+
+        Returns
+        -------
+        DataFrame
+            source, target, weight, std_error, z, p_value, q_value, standardized_weight (between latents of unit
+            variance). ``z`` tests the standardized weight, and so is the same for any invertible map of the features;
+            the weight over its error is not. q-values are Benjamini and Hochberg's over *all* pairs forward in the
+            order, those without an edge at p = 1: the search looked at every one of them, and kept what looked best.
+            Methods other than maximum likelihood have no standard errors; ``.attrs["note"]`` says so.
+        """
+        return edge_table(self, self.uncertainty(data), level)
+
+    @clear_numerics
+    def standard_errors(self, scaling: Scaling = "paper", data: Samples | None = None) -> pd.DataFrame:
+        """Every number of the model with its standard error.
+
+        Parameters
+        ----------
+        scaling : "paper", "unit-variance" or "unit-norm"
+            Of the rows of H. In the paper's scaling the column of each row's largest entry is held fixed.
+        data : (X, contexts), optional
+            As for :meth:`uncertainty`.
+
+        Returns
+        -------
+        DataFrame
+            quantity, row, column, estimate, std_error. Quantities are "unmixing" (H), "structural" (B_0), "weight" and
+            "total_effect" (of column on row), "noise_variance", and per context (row) and target (column) "scale" (λ)
+            and "shift". The error is infinite where the data do not determine the number.
+        """
+        return self.uncertainty(data).table(scaling)
+
+    @clear_numerics
+    def confidence_intervals(
+        self, level: float = 0.95, data: Samples | None = None, scaling: Scaling = "paper"
+    ) -> pd.DataFrame:
+        """:meth:`standard_errors` with the columns ``lower`` and ``upper``, for each number on its own."""
+        return self.uncertainty(data).intervals(level, scaling)
+
+    @clear_numerics
+    def partial_order(self, level: float = 0.95, data: Samples | None = None) -> nx.DiGraph:
+        """Which latent certainly comes before which.
+
+        An edge of the result means that there is a path of edges with ``q_value`` at most ``1 − level`` from one to the
+        other, and that the best order found that contradicts the graph, if it reverses the two, is at least
+        ``log(1 / (1 − level))`` nats behind. Two latents without an edge either way are not told apart by these data.
+        """
+        return supported_order(self, self.edges(data=data), level)
+
+    def predict(
+        self, changes: Any, level: float = 0.95, *, kind: str = "perfect", data: Samples | None = None
+    ) -> Prediction:
+        """Mean and covariance of the features in a context that was never run, with intervals.
+
+        ``fit.predict(["A", "B"])`` is the double perturbation of two single ones; see
+        :func:`latentdag.uncertainty.prediction.predict`.
+        """
+        return predict(self, changes, level, kind=kind, data=data)
+
+    def score(self, m: "Moments", m_train: "Moments | None" = None, **options: Any) -> pd.DataFrame:
+        """Log-likelihood per sample of held-out contexts, against three references.
+
+        ``fit.score(held_out, combinations={"A+B": ("A", "B")})`` asks how well a double perturbation is predicted from
+        single ones; see :func:`latentdag.score`.
+        """
+        from latentdag.uncertainty.held_out import score
+
+        return score(self, m, m_train, **options)
+
+    def summary(self, n_features: int = 3) -> str:
+        """A table for people: each latent, sources first, with its contexts, parents and strongest features."""
+        model, scaled = self.model, self.model.rescaled("unit-variance")
+        rows = []
+        for name in self.order:
+            i = model.latents.index(name)
+            parents = sorted(self.graph.predecessors(name), key=lambda p: -abs(weight_of(scaled, name, p)))
+            # loadings: covariance of each feature with the latent, in units of the latent's deviation
+            loading = scaled.covariance() @ scaled.unmixing[i]
+            top = np.argsort(-np.abs(loading), kind="stable")[:n_features]
+            rows.append(
+                {
+                    "latent": name,
+                    "contexts": ", ".join(str(c) for c, v in model.interventions.items() if name in v.targets),
+                    "parents (effect in s.d.)": ", ".join(f"{p} ({weight_of(scaled, name, p):+.2f})" for p in parents),
+                    "strongest features": ", ".join(f"{model.feature_names[j]} ({loading[j]:+.2g})" for j in top),
+                }
+            )
+        options = ", ".join(f"{key}={value}" for key, value in self.options.told.items())
+        head = (
+            f"latentdag fit, method {self.method}{f' ({options})' if options else ''}\n"
+            f"{model.n_latents} latents, {model.n_features} features, {len(model.contexts)} contexts, "
+            f"{self.n_samples} samples, {self.graph.number_of_edges()} edges\n"
+        )
+        if np.isfinite(self.loglik):
+            head += f"log-likelihood {self.loglik:.2f}, BIC {self.bic:.2f}\n"
+        return head + pd.DataFrame(rows).to_string(index=False, justify="left")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.npz`` file of plain arrays, atomically."""
+        save_arrays(path, FILE, *self.to_parts())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Fit":
+        """Read what :meth:`save` wrote; raises :class:`~latentdag.errors.FileError` for a damaged file."""
+        arrays, meta = load_arrays(path, FILE)
+        with naming_file(path, "model"):
+            return cls.from_parts(arrays, meta)
+
+    def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays and JSON-able rest, for files."""
+        arrays, meta = self.model.to_parts()
+        return arrays, {
+            "model": meta,
+            "options": self.options.to_json(),
+            "order": list(self.order),
+            "graph": [[u, v, w] for u, v, w in self.graph.edges(data="weight")],
+            "loglik": self.loglik,
+            "counts": list(self.counts),
+            "converged": self.converged,
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_parts(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> "Fit":
+        """The inverse of :meth:`to_parts`, for arrays and fields as ``FILE`` describes them."""
+        model = LatentModel.from_parts(arrays, meta["model"])
+        _check_order(model, meta["order"])
+        graph: nx.DiGraph = nx.DiGraph()
+        graph.add_nodes_from(meta["order"])
+        for source, target, weight in meta["graph"]:
+            if not {source, target} <= set(model.latents) or weight != weight_of(model, target, source):
+                raise FieldError("graph", f"the edge {source!r} → {target!r} of weight {weight} is not in the model")
+            graph.add_edge(source, target, weight=weight)
+        if graph.number_of_edges() < len(meta["graph"]):
+            raise FieldError("graph", "has an edge twice")
+        if len(meta["counts"]) != len(model.contexts) or min(meta["counts"]) < 1:
+            raise FieldError("counts", "must be one positive number per context of the model")
+        return cls(
+            model,
+            tuple(meta["order"]),
+            graph,
+            float(meta["loglik"]),
+            tuple(meta["counts"]),
+            meta["converged"],
+            _options(meta),
+            meta["details"],
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # what is quick to compute again and slow to send to another process stays here
+        left_out = ("_gaussian_uncertainty", "closure")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+
+    def __repr__(self) -> str:
+        return f"Fit({self.method}: {' → '.join(self.order)}, {self.graph.number_of_edges()} edges)"
+
+
+def _options(meta: Mapping[str, Any]) -> Options:
+    """The options of a file; the first files had the method beside them, and forgot kinds that were mixed."""
+    found = dict(meta["options"])
+    if "method" not in found:
+        found["method"] = meta.get("method", "likelihood")
+        if found.get("intervention") == "mixed":
+            found.pop("intervention")
+    try:
+        return Options.from_json(found)
+    except (ValueError, TypeError) as error:
+        raise FieldError("options", str(error)) from None
+
+
+def _check_order(model: LatentModel, order: list[str]) -> None:
+    if sorted(order) != sorted(model.latents):
+        raise FieldError("order", f"must list each latent of the model once: {list(model.latents)}")
+    rows = [model.latents.index(name) for name in order]
+    if np.triu(model.weights[np.ix_(rows, rows)]).any():
+        raise FieldError("order", "a latent acts on one that comes before it, or on itself")
+
+
+def weight_of(model: LatentModel, target: str, source: str) -> float:
+    """The effect of one latent on another."""
+    return float(model.weights[model.latents.index(target), model.latents.index(source)])
+
+
+def named_graph(model: LatentModel, edges: Any) -> nx.DiGraph:
+    """Edges (source, target) with their weights in the model, over all its latents, sources first."""
+    graph: nx.DiGraph = nx.DiGraph()
+    graph.add_nodes_from(reversed(model.latents))
+    row = {name: i for i, name in enumerate(model.latents)}
+    weights = model.weights.tolist()
+    named = ((source, target, weights[row[target]][row[source]]) for source, target in edges)
+    graph.add_edges_from((source, target, {"weight": weight}) for source, target, weight in named if weight != 0)
+    return graph
+
+
+FILE = Layout(
+    "Fit",
+    {
+        "model": MODEL_FILE.fields,
+        "method?": str,
+        "options": {str: object},
+        "order": [str],
+        "graph": [(str, str, finite)],
+        "loglik": float,
+        "counts": [int],
+        "converged": bool,
+        "details": {
+            "gain?": float, "n_starts?": int, "n_agreed?": int, "penalty?": float, "shrinkage?": {str: float},
+            "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]}, str: object,
+        },
+    },
+    MODEL_FILE.arrays,
+    {letter: f"model.{place}" for letter, place in MODEL_FILE.sizes.items()},
+)  # fmt: skip

@@ -1,0 +1,247 @@
+"""What a context does to the latents it targets."""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import Any
+
+from latentdag.data.schema import finite
+
+KINDS = ("perfect", "soft", "do")
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happens to one latent.
+
+    Attributes
+    ----------
+    kind : "perfect", "soft" or "do"
+        Perfect: cut off from its parents. Soft: its parents act with other weights. Do: set to a value.
+    variance : float or None
+        New noise variance; ``None`` leaves it, zero for "do".
+    shift : float
+        Added to the mean of its noise; for "do", the value it is set to (measured from the control's mean).
+    weights : mapping or None
+        For "soft": the parents' new weights by name, all others being zero; ``None`` leaves them.
+    """
+
+    kind: str = "perfect"
+    variance: float | None = None
+    shift: float = 0.0
+    weights: Mapping[str, float] | None = None
+
+
+class Intervention:
+    """An intervention on one or several latents.
+
+    Parameters
+    ----------
+    targets : latent name or names
+    kind : "perfect", "soft" or "do"
+    variance : number or one per target, optional
+        New noise variance; left out, it stays what it is in the control.
+    shift : number or one per target
+        Added to the mean of the target's noise.
+    value : number or one per target, optional
+        For "do": what the target is set to, measured from its mean in the control.
+    weights : mapping, optional
+        For "soft": ``{parent: weight}`` for a single target, ``{target: {parent: weight}}`` for several.
+
+    Examples
+    --------
+    >>> Intervention("A", variance=4.0)
+    Intervention('A', 'perfect', variance=4)
+    >>> Intervention(["A", "B"], "do", value=[1.0, 0.0]).targets
+    ('A', 'B')
+    """
+
+    __slots__ = ("changes",)
+    changes: dict[str, Change]
+
+    def __init__(
+        self,
+        targets: str | Iterable[str],
+        kind: str = "perfect",
+        variance: Any = None,
+        *,
+        shift: Any = 0.0,
+        value: Any = None,
+        weights: Mapping[str, Any] | None = None,
+    ):
+        names = (targets,) if isinstance(targets, str) else tuple(targets)
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"an intervention needs one or more distinct targets, got {list(names)}")
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        if weights is not None and kind != "soft":
+            raise ValueError(f"only a soft intervention has weights, this one is {kind!r}")
+        if value is not None and kind != "do":
+            raise ValueError(f"only a do-intervention has a value, this one is {kind!r}: shift its mean instead")
+        if kind == "do":
+            if variance is not None:
+                raise ValueError("a do-intervention leaves no noise: it has a value, not a variance")
+            variance, shift = 0.0, shift if value is None else value
+        by_target = weights if weights is not None and len(names) > 1 else dict.fromkeys(names, weights)
+        self.changes = {
+            name: Change(kind, variance_i, shift_i, _weights(by_target.get(name)))
+            for name, variance_i, shift_i in zip(
+                names, _each(variance, names, "variance"), _each(shift, names, "shift"), strict=True
+            )
+        }
+        for name, change in self.changes.items():
+            if kind != "do" and change.variance is not None and not change.variance > 0:
+                raise ValueError(f"the new noise variance of {name!r} must be positive, got {change.variance}")
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(self.changes)
+
+    @property
+    def target(self) -> str:
+        """The target of a single-node intervention, the paper's i_k."""
+        if len(self.changes) > 1:
+            raise ValueError(f"this intervention has {len(self.changes)} targets: {list(self.targets)}")
+        return self.targets[0]
+
+    @property
+    def kind(self) -> str:
+        """The common kind of all targets, or "mixed"."""
+        kinds = {change.kind for change in self.changes.values()}
+        return kinds.pop() if len(kinds) == 1 else "mixed"
+
+    @property
+    def scale(self) -> float:
+        """λ_k = Ω^{-1/2} of a single-node intervention that sets a noise variance."""
+        variance = self.changes[self.target].variance
+        if not variance:
+            raise ValueError("no new noise variance is set")
+        return float(variance**-0.5)
+
+    def only(self, target: str) -> "Intervention":
+        """What it does to one of its targets, or to its single target by another name."""
+        if target in self.changes:
+            return Intervention.of_changes({target: self.changes[target]})
+        return Intervention.of_changes({target: self.changes[self.target]})
+
+    def rescaled(self, scale: Mapping[str, float]) -> "Intervention":
+        """The same intervention with every latent measured in units of ``scale``."""
+        return Intervention.of_changes(
+            {
+                name: replace(
+                    change,
+                    variance=None if change.variance is None else change.variance / float(scale[name]) ** 2,
+                    shift=change.shift / float(scale[name]),
+                    weights=None
+                    if change.weights is None
+                    else {p: w * float(scale[p] / scale[name]) for p, w in change.weights.items()},
+                )
+                for name, change in self.changes.items()
+            }
+        )
+
+    def renamed(self, names: Mapping[str, str]) -> "Intervention":
+        """The same intervention with latents called by other names; names left out stay."""
+        return Intervention.of_changes(
+            {
+                names.get(name, name): replace(
+                    change,
+                    weights=None
+                    if change.weights is None
+                    else {names.get(parent, parent): weight for parent, weight in change.weights.items()},
+                )
+                for name, change in self.changes.items()
+            }
+        )
+
+    @classmethod
+    def combine(cls, parts: Iterable["Intervention"]) -> "Intervention":
+        """All of these at once."""
+        changes: dict[str, Change] = {}
+        for part in parts:
+            changes |= part.changes
+        return cls.of_changes(changes)
+
+    @classmethod
+    def of_changes(cls, changes: dict[str, Change]) -> "Intervention":
+        """From what happens to each target."""
+        made = cls.__new__(cls)
+        made.changes = changes
+        return made
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            name: {"kind": c.kind, "variance": c.variance, "shift": c.shift, "weights": c.weights and dict(c.weights)}
+            for name, c in self.changes.items()
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Mapping[str, Any]]) -> "Intervention":
+        """The inverse of :meth:`to_json`, for values of the kind ``JSON``."""
+        return cls.of_changes(
+            {name: Change(c["kind"], c.get("variance"), c["shift"], c.get("weights")) for name, c in value.items()}
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Intervention) and self.changes == other.changes
+
+    def __hash__(self) -> int:
+        return hash(self.targets)
+
+    def __repr__(self) -> str:
+        listed = ", ".join(map(repr, self.targets))
+        parts = [listed if len(self.changes) == 1 else f"({listed})", repr(self.kind)]
+        if len(self.changes) == 1:
+            (change,) = self.changes.values()
+            parts += [f"variance={change.variance:g}"] if change.variance is not None and change.kind != "do" else []
+            parts += [f"{'value' if change.kind == 'do' else 'shift'}={change.shift:g}"] if change.shift else []
+            parts += [f"weights={dict(change.weights)}"] if change.weights is not None else []
+        return f"Intervention({', '.join(parts)})"
+
+
+#: An intervention in a file, see :mod:`latentdag.data.schema`.
+JSON = {str: {"kind": str, "variance?": finite, "shift": finite, "weights?": {str: finite}}}
+
+
+def check_intervention(intervention: Intervention, latents: Sequence[str], context: Hashable) -> None:
+    """Check that every name it uses is a latent of the model, and every number one that a model can have."""
+    if not intervention.changes:
+        raise ValueError(f"context {context!r} has an intervention without a target: name one, or leave it out")
+    for name, change in intervention.changes.items():
+        _check_change(change, f"context {context!r}, latent {name!r}")
+        for used in (name, *(change.weights or {})):
+            if used not in latents:
+                raise ValueError(f"context {context!r} names the latent {used!r}; the model has {list(latents)}")
+        if name in (change.weights or {}):
+            raise ValueError(f"context {context!r}: latent {name!r} cannot act on itself")
+
+
+def _check_change(change: Change, where: str) -> None:
+    if change.kind not in KINDS:
+        raise ValueError(f"{where}: kind must be one of {', '.join(KINDS)}, got {change.kind!r}")
+    if change.weights is not None and change.kind != "soft":
+        raise ValueError(f"{where}: only a soft intervention has weights, this one is {change.kind!r}")
+    fixed = change.kind == "do"
+    if change.variance is not None and not (change.variance == 0 if fixed else 0 < change.variance < math.inf):
+        wanted = "zero for 'do'" if fixed else "positive and finite"
+        raise ValueError(f"{where}: the new noise variance must be {wanted}, got {change.variance}")
+    for what, number in (("shift", change.shift), *(change.weights or {}).items()):
+        if not math.isfinite(number):
+            raise ValueError(f"{where}: {what} must be finite, got {number}")
+
+
+def _each(value: Any, names: Sequence[str], what: str) -> list[Any]:
+    """One value per target, from one for all or a sequence."""
+    if value is None or isinstance(value, int | float) or getattr(value, "ndim", 1) == 0:
+        return [None if value is None else float(value)] * len(names)
+    if isinstance(value, EllipsisType) or not isinstance(value, Iterable):
+        raise ValueError(f"{what} must be a number or one per target, got {value!r}")
+    values = [float(v) for v in value]
+    if len(values) != len(names):
+        raise ValueError(f"{len(names)} targets but {len(values)} values of {what}")
+    return values
+
+
+def _weights(weights: Mapping[str, Any] | None) -> dict[str, float] | None:
+    return None if weights is None else {str(parent): float(w) for parent, w in weights.items()}

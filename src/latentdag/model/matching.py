@@ -1,0 +1,366 @@
+"""The integer program over S(G): the topological order that agrees best with estimated targets.
+
+Given a partial order ≺ over d elements and pairs (i_k, î_k), find the linear extension π with most ``π(i_k) = î_k``.
+
+Call a pair (i, j) a *pin*: element i held at position j. The paper's program has a binary variable for each of the d²
+possible pins, but only those that some context asks for can score, and whether a set of them can be had together is
+easy to tell. Pins narrow the window [earliest, latest] of every element: u at position p puts each i ≻ u with b
+elements between them at p + 1 + b or later, and likewise from above. Unit jobs with windows that respect a partial
+order fit on one machine iff no interval of positions is the only place for more elements than it has room for (Hall's
+condition), and then "the most urgent first" is a linear extension. So the search is over *compatible sets of pins*:
+
+1. if all pins are compatible, there is nothing to search;
+2. else a dynamic programme over order ideals, the sets of elements that can take the first t positions: few of them
+   where the order is dense, fewer still once those that cannot beat a greedy answer are dropped;
+3. where ideals are too many, a mixed integer program over the pins alone. It starts from the pairs of pins that cannot
+   be had together. Whenever it selects an incompatible set, it learns minimal conflicts, "not all of these", and where
+   those are long, hence weak, that the positions up to t are filled by an ideal, for the t where Hall's condition
+   fails. It ends when what it selects is compatible, or worth no more than the best set found on the way.
+
+Each of the three is exact.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array
+
+from latentdag.core.linalg import BoolArray, IntArray
+from latentdag.model.posets import order_matrix, transitive_reduction
+
+MAX_IDEALS = 10_000
+"""Ideals after which the dynamic programme gives way to the mixed integer program."""
+
+LONG_CONFLICT = 8
+"""Pins in a conflict above which the mixed integer program also asks for an ideal."""
+
+_Row = tuple[Sequence[int], Sequence[int], int]  # variables, coefficients, and what their sum may not exceed
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """The linear extension that agrees best with estimated targets.
+
+    Attributes
+    ----------
+    permutation : (d,) ndarray of int
+        The position of each element.
+    agreements : int
+        How many of the K pairs it meets; no linear extension meets more.
+    method : "all agree", "ideals" or "milp"
+        What proves that: all K pairs are met; the dynamic programme; the mixed integer program.
+    """
+
+    permutation: IntArray
+    agreements: int
+    method: str
+
+
+def match_to_order(
+    order: "nx.DiGraph | np.ndarray | Sequence[Sequence[bool]]", targets: Sequence[int], estimated: Sequence[int]
+) -> Matching:
+    """The linear extension π with the largest number of k with ``π(i_k) = î_k`` (appendix "Optimizing over S(G)").
+
+    Parameters
+    ----------
+    order : DiGraph or (d, d) array_like of bool
+        ``[i, j]`` is true iff i ≺ j, that is iff j is an ancestor of i. It need not be transitively closed.
+    targets : (K,) sequence of int
+        The true target i_k of each context, in 0..d−1.
+    estimated : (K,) sequence of int
+        The estimated target î_k of each context, in 0..d−1. Both may repeat values and leave others out.
+
+    Returns
+    -------
+    Matching
+        The same one whatever the order of the contexts.
+
+    Examples
+    --------
+    2 → 1 → 0, and 3 on its own. Targets 0 and 1 were confused, which no order in S(G) explains.
+
+    >>> import networkx as nx
+    >>> graph = nx.DiGraph([(2, 1), (1, 0)])
+    >>> graph.add_node(3)
+    >>> match_to_order(graph, targets=[0, 1, 2, 3], estimated=[1, 0, 2, 3])
+    Matching(permutation=array([0, 1, 2, 3]), agreements=2, method='ideals')
+    """
+    closed = order_matrix(order)
+    i_k, j_k = _indices("targets", targets, len(closed)), _indices("estimated", estimated, len(closed))
+    if len(i_k) != len(j_k):
+        raise ValueError(f"each target needs one estimate, got {len(i_k)} targets and {len(j_k)} estimated")
+    pins = _Pins.of(closed, i_k, j_k)
+    chosen = pins.compatible_among(range(len(pins.weight)))
+    permutation, method = pins.schedule(chosen), "all agree"
+    if pins.worth(chosen) < len(i_k):
+        best = _over_ideals(closed, pins, permutation, MAX_IDEALS)
+        if best is not None:
+            permutation, method = best, "ideals"
+        else:
+            permutation, method = pins.schedule(_over_pins(closed, pins, chosen)), "milp"
+    return Matching(permutation, int((permutation[i_k] == j_k).sum()), method)
+
+
+def _indices(name: str, values: Sequence[int], size: int) -> IntArray:
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"{name} must be a sequence of integers, got {values!r}")
+    wrong = array[(array < 0) | (array >= size)]
+    if wrong.size:
+        raise ValueError(
+            f"{name} are numbered 0..{size - 1} over the {size} elements of the order, got {wrong.tolist()}"
+        )
+    return array.astype(np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pins:
+    """The n pins that some context asks for and the order alone allows; sets of pins are lists of rows."""
+
+    element: IntArray
+    position: IntArray
+    weight: IntArray  # how many contexts ask for it
+    earliest: IntArray  # (n, d): the first position that each element can have beside that pin
+    latest: IntArray  # (n, d): the last one
+    first: IntArray  # (d,): the first position of each element without any pin
+    last: IntArray
+
+    @classmethod
+    def of(cls, closed: BoolArray, i_k: IntArray, j_k: IntArray) -> "_Pins":
+        size = len(closed)
+        first, last = closed.sum(axis=0), size - 1 - closed.sum(axis=1)
+        allowed = (first[i_k] <= j_k) & (j_k <= last[i_k])
+        asked, weight = np.unique(np.stack([i_k, j_k], axis=1)[allowed], axis=0, return_counts=True)
+        element, position = asked.T
+        between = (closed.astype(np.float32) @ closed.astype(np.float32)).astype(int)
+        gap = np.where(closed, between + 1, -size)
+        np.fill_diagonal(gap, 0)
+        earliest = np.maximum(position[:, None] + gap[element], first)
+        latest = np.minimum(position[:, None] - gap[:, element].T, last)
+        # greedy choices go by rows: first the pins that bring most, of these first what leaves the others most room
+        rows = np.lexsort(((earliest - latest).sum(axis=1), -weight))
+        return cls(element[rows], position[rows], weight[rows], earliest[rows], latest[rows], first, last)
+
+    def worth(self, pins: Sequence[int]) -> int:
+        return int(self.weight[pins].sum())
+
+    def windows(self, pins: Sequence[int]) -> tuple[IntArray, IntArray]:
+        """The first and the last position of each element beside these pins."""
+        if not pins:
+            return self.first, self.last
+        return self.earliest[pins].max(axis=0), self.latest[pins].min(axis=0)
+
+    def crowding(self, pins: Sequence[int]) -> IntArray:
+        """(d, d): how many elements more than its room have all their window in the positions [a, b]."""
+        earliest, latest = self.windows(pins)
+        size = len(earliest)
+        windows = np.bincount(earliest * size + latest, minlength=size * size).reshape(size, size)
+        inside = windows[::-1].cumsum(axis=0)[::-1].cumsum(axis=1)
+        room = np.arange(1, size + 1) - np.arange(size)[:, None]
+        return inside - np.maximum(room, 0)
+
+    def compatible(self, pins: Sequence[int]) -> bool:
+        """Whether a linear extension has all these pins."""
+        earliest, latest = self.windows(pins)
+        return bool((earliest <= latest).all() and (self.crowding(pins) <= 0).all())
+
+    def compatible_among(self, pins: Iterable[int]) -> list[int]:
+        """Take each in turn that is compatible with those taken before."""
+        taken: list[int] = []
+        for pin in pins:
+            if self.compatible([*taken, pin]):
+                taken.append(pin)
+        return taken
+
+    def schedule(self, pins: Sequence[int]) -> IntArray:
+        """A linear extension with these pins, which must be compatible: the most urgent first."""
+        earliest, latest = self.windows(pins)
+        permutation = np.full(len(earliest), -1, dtype=np.intp)
+        for t in range(len(earliest)):
+            free = np.flatnonzero((permutation < 0) & (earliest <= t))
+            permutation[free[latest[free].argmin()]] = t
+        return permutation
+
+    def conflicts(self, pins: Sequence[int]) -> list[tuple[int, ...]]:
+        """Minimal incompatible subsets: disjoint ones, found from either end of the positions."""
+        found = set()
+        upwards = sorted(pins, key=lambda pin: self.position[pin])
+        for rest in (upwards, upwards[::-1]):
+            while not self.compatible(rest):
+                conflict = self._minimal(rest)
+                found.add(tuple(sorted(conflict)))
+                rest = [pin for pin in rest if pin not in conflict]
+        return sorted(found)
+
+    def _minimal(self, pins: Sequence[int]) -> list[int]:
+        left = list(pins)
+        for pin in pins:
+            fewer = [other for other in left if other != pin]
+            if not self.compatible(fewer):
+                left = fewer
+        return left
+
+
+def _over_ideals(closed: BoolArray, pins: _Pins, incumbent: IntArray, cap: int) -> IntArray | None:
+    """The best permutation, the incumbent if none is better; ``None`` if that takes more than ``cap`` ideals.
+
+    An ideal is valued by its loss: what can no longer be gained if every element outside is promised its best pin among
+    the positions to come. Losses only grow, so an ideal that has lost as much as the incumbent is dropped.
+    """
+    size = len(closed)
+    gain = np.zeros((size, size + 1), dtype=int)
+    gain[pins.element, pins.position] = pins.weight
+    promise = np.maximum.accumulate(gain[:, ::-1], axis=1)[:, ::-1]
+    budget = int(promise[:, 0].sum() - gain[np.arange(size), incumbent].sum())
+    below = [_bits(column) for column in closed.T]
+    layer, last_added = {0: 0}, []
+    for t in range(size):
+        cap -= len(layer)
+        if cap < 0:
+            return None
+        free = np.flatnonzero((pins.first <= t) & (t <= pins.last))
+        steps = [(1 << int(i), below[i], int(promise[i, t + 1] - gain[i, t])) for i in free]
+        fading = promise[:, t] - promise[:, t + 1]
+        broken = [(1 << int(i), int(fading[i])) for i in np.flatnonzero(fading)]
+        layer, added = _next_layer(layer, steps, broken, budget, cap)
+        if not layer:
+            return incumbent
+        last_added.append(added)
+    return _walk_back(last_added)
+
+
+def _bits(members: BoolArray) -> int:
+    return sum(1 << int(i) for i in np.flatnonzero(members))
+
+
+def _next_layer(
+    layer: dict[int, int], steps: list[tuple[int, int, int]], broken: list[tuple[int, int]], budget: int, cap: int
+) -> tuple[dict[int, int], dict[int, int]]:
+    """The losses of the ideals with one element more, and that element; no need to go on beyond the cap."""
+    losses: dict[int, int] = {}
+    added: dict[int, int] = {}
+    for ideal, loss in layer.items():
+        if len(losses) > cap:
+            break
+        loss += sum(promise for element, promise in broken if not ideal & element)
+        for element, below, cost in steps:
+            larger = ideal | element
+            if larger != ideal and ideal & below == below and loss + cost < losses.get(larger, budget):
+                losses[larger], added[larger] = loss + cost, element
+    return losses, added
+
+
+def _walk_back(added: list[dict[int, int]]) -> IntArray:
+    permutation = np.empty(len(added), dtype=np.intp)
+    ideal = (1 << len(added)) - 1
+    for t in reversed(range(len(added))):
+        element = added[t][ideal]
+        permutation[element.bit_length() - 1] = t
+        ideal ^= element
+    return permutation
+
+
+def _over_pins(closed: BoolArray, pins: _Pins, chosen: list[int]) -> list[int]:
+    """The compatible set of pins that is worth most; ``chosen`` is one to start from."""
+    everyone = range(len(pins.weight))
+    known = list(_pairwise_rows(pins))
+    times: set[int] = set()
+    bound = pins.worth(everyone)
+    while pins.worth(chosen) < bound:
+        rows = [*known, *_ideal_rows(closed, pins, sorted(times))]
+        selected = _select(pins.weight, len(times) * len(closed), rows, pins.worth(chosen), bound)
+        if pins.compatible(selected):
+            return selected
+        bound = pins.worth(selected)
+        conflicts = pins.conflicts(selected)
+        known += [(conflict, [1] * len(conflict), len(conflict) - 1) for conflict in conflicts]
+        if max(map(len, conflicts)) > LONG_CONFLICT:
+            times |= _crowded_times(pins, selected)
+        repaired = pins.compatible_among([*selected, *sorted(set(everyone) - set(selected))])
+        chosen = max(chosen, repaired, key=pins.worth)
+    return chosen
+
+
+def _pairwise_rows(pins: _Pins) -> Iterator[_Row]:
+    """One pin of each element and position, none of two that are too close for the elements between them."""
+    beyond = pins.earliest[:, pins.element] > pins.position
+    for pair in np.argwhere(beyond).tolist():
+        yield pair, [1, 1], 1
+    for label in (pins.element, pins.position):
+        for value in np.unique(label):
+            same = np.flatnonzero(label == value)
+            yield same.tolist(), [1] * len(same), 1
+
+
+def _crowded_times(pins: _Pins, selected: list[int]) -> set[int]:
+    """The last position before, and in, the interval that is short of most room."""
+    crowding = pins.crowding(selected)
+    a, b = np.unravel_index(crowding.argmax(), crowding.shape)
+    return {int(a) - 1, int(b)} - {-1, len(crowding) - 1}
+
+
+def _ideal_rows(closed: BoolArray, pins: _Pins, times: list[int]) -> Iterator[_Row]:
+    """At each time t, d more variables say who has one of the positions 0..t: an ideal that goes with the pins.
+
+    They may be fractions. With a − 1 and b among the times, Hall's condition holds for [a, b]: all elements with their
+    window there join between the two, and in total b − a + 1 join.
+    """
+    size = len(closed)
+    covers = np.argwhere(transitive_reduction(closed))
+    for k, t in enumerate(times):
+        start = len(pins.weight) + k * size
+        everyone = range(start, start + size)
+        yield everyone, [1] * size, t + 1
+        yield everyone, [-1] * size, -t - 1
+        for i, j in covers.tolist():
+            yield [start + j, start + i], [1, -1], 0
+        for i in np.flatnonzero(pins.last <= t).tolist():
+            yield [start + i], [-1], -1
+        for i in np.flatnonzero(pins.first > t).tolist():
+            yield [start + i], [1], 0
+        if k > 0:
+            for member in everyone:
+                yield [member - size, member], [1, -1], 0
+        # only the topmost elements that a pin keeps in, and the lowest it keeps out: the covers say the rest
+        inside, outside = pins.latest <= t, pins.earliest > t
+        for i, by in _grouped(pins, inside & ~_any_related(inside, closed.T)):
+            yield [*by, start + i], [1] * len(by) + [-1], 0
+        for i, by in _grouped(pins, outside & ~_any_related(outside, closed)):
+            yield [*by, start + i], [1] * len(by) + [1], 1
+
+
+def _any_related(members: BoolArray, relation: BoolArray) -> BoolArray:
+    return members.astype(np.float32) @ relation.astype(np.float32) > 0
+
+
+def _grouped(pins: _Pins, held: BoolArray) -> Iterator[tuple[int, list[int]]]:
+    """Each element with the pins that hold it, those of one element, hence exclusive, together."""
+    for i in range(held.shape[1]):
+        by = np.flatnonzero(held[:, i])
+        for element in np.unique(pins.element[by]):
+            yield i, by[pins.element[by] == element].tolist()
+
+
+def _select(weight: IntArray, n_more: int, rows: list[_Row], worst: int, best: int) -> list[int]:
+    """The pins worth most within the rows, where that is known to lie in [worst, best]."""
+    total = np.concatenate([weight, np.zeros(n_more)])
+    columns = np.concatenate([columns for columns, _, _ in rows])
+    values = np.concatenate([values for _, values, _ in rows])
+    index = np.repeat(np.arange(len(rows)), [len(columns) for columns, _, _ in rows])
+    matrix = coo_array((values, (index, columns)), shape=(len(rows), len(total))).tocsr()
+    result = milp(
+        -total,
+        integrality=(np.arange(len(total)) < len(weight)).astype(int),
+        bounds=Bounds(0, 1),
+        constraints=[
+            LinearConstraint(matrix, -np.inf, [limit for _, _, limit in rows]),
+            LinearConstraint(total, worst, best),
+        ],
+        options={"mip_rel_gap": 0.0},
+    )
+    if result.status != 0:
+        raise RuntimeError(f"HiGHS did not solve the matching to optimality: {result.message}")
+    return np.flatnonzero(result.x[: len(weight)] > 0.5).tolist()

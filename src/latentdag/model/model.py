@@ -1,0 +1,455 @@
+"""The paper's model in words (Assumptions 1 and 2), its exact law in every context, and contexts never seen.
+
+In context k the latents follow a linear structural equation model and the features mix them::
+
+    Z = A_k Z + shift_k + Ω_k^{1/2} ε,    Cov(ε) = I,    X = offset + G Z.
+
+Latents are measured from their mean in the control, so ``offset`` is the mean of X there and shifts are zero there.
+An intervention replaces, for each of its targets, the row of ``A_0``, the noise variance and the shift.
+"""
+
+import os
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+
+from latentdag.core.linalg import full_row_rank, max_entry_scale, right_inverse
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments, named_features
+from latentdag.data.schema import Layout
+from latentdag.data.storage import load_arrays, naming_file, save_arrays
+from latentdag.model.intervention import JSON, Intervention, check_intervention
+from latentdag.model.law import Law
+
+Scaling = Literal["paper", "unit-variance", "unit-norm"]
+
+
+@dataclass(frozen=True, eq=False)
+class LatentModel:
+    """A linear latent causal model: unmixing, latent structural equations, interventions.
+
+    Parameters
+    ----------
+    unmixing : (d, p)
+        H, of full row rank; ``Z = H (X − offset)``.
+    weights : (d, d)
+        A_0; ``[i, j]`` is the effect of latent j on latent i in the control.
+    noise_variance : (d,)
+        The diagonal of Ω_0.
+    interventions : mapping of context to :class:`Intervention`
+    latents : names of the rows, optional
+        By default a latent is named after the contexts that target it.
+    control : label of the control context
+    feature_names : optional
+    offset : (p,), optional
+        The mean of the features in the control.
+    loadings : (p, d), optional
+        G, where it is not ``H†``: any matrix with ``H G = I``.
+    residual : (p, p), optional
+        Covariance of what the latents leave of the features, uncorrelated with them and the same in every context;
+        there is none in the paper's model.
+
+    Examples
+    --------
+    The paper's motivating example: 2 → 1, and one context that changes the noise of latent 2.
+
+    >>> import numpy as np
+    >>> model = LatentModel(
+    ...     unmixing=np.linalg.inv([[-2.0, 2.0], [2.0, -1.0]]),
+    ...     weights=[[0, -1], [0, 0]],
+    ...     noise_variance=[1, 1],
+    ...     latents=["Z1", "Z2"],
+    ...     interventions={"k": Intervention("Z2", variance=0.25)},
+    ... )
+    >>> model.covariance("k").round(6)
+    array([[ 8.  , -7.  ],
+           [-7.  ,  6.25]])
+    """
+
+    unmixing: np.ndarray
+    weights: np.ndarray
+    noise_variance: np.ndarray
+    interventions: Mapping[Any, Intervention] = field(default_factory=dict)
+    latents: Sequence[str] = ()
+    control: Hashable = "control"
+    feature_names: Sequence[str] = ()
+    offset: np.ndarray = None  # type: ignore[assignment]  # zeros, once the number of features is known
+    loadings: np.ndarray | None = None
+    residual: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        H = np.atleast_2d(np.array(self.unmixing, dtype=float))
+        d, p = H.shape
+        A, Omega = np.array(self.weights, dtype=float), np.array(self.noise_variance, dtype=float)
+        offset = np.zeros(p) if self.offset is None else np.array(self.offset, dtype=float)
+        for name, value, shape in (
+            ("weights", A, (d, d)),
+            ("noise_variance", Omega, (d,)),
+            ("offset", offset, (p,)),
+        ):
+            if value.shape != shape:
+                raise ValueError(f"{name} must have shape {shape} to match the unmixing {H.shape}, got {value.shape}")
+        for name, value in (("unmixing", H), ("weights", A), ("noise_variance", Omega), ("offset", offset)):
+            if not np.isfinite(value).all():
+                raise ValueError(f"{name} holds values that are not finite")
+            value.flags.writeable = False
+            object.__setattr__(self, name, value)
+        for name, shape in (("loadings", (p, d)), ("residual", (p, p))):
+            if getattr(self, name) is not None:
+                value = np.array(getattr(self, name), dtype=float)
+                if value.shape != shape or not np.isfinite(value).all():
+                    raise ValueError(f"{name} must be finite and have shape {shape}, got {value.shape}")
+                object.__setattr__(self, name, value)
+        if not (Omega > 0).all():
+            raise ValueError(f"noise variances must be positive, got {Omega.tolist()}")
+        if np.diagonal(A).any():
+            raise ValueError("a latent cannot act on itself: the diagonal of the weights must be zero")
+        if not full_row_rank(H):
+            raise ValueError(
+                f"the unmixing {H.shape} must have full row rank: no more latents than features, none twice"
+            )
+        names = tuple(self.latents) or tuple(f"Z{i + 1}" for i in range(d))
+        if len(names) != d or len(set(names)) < d:
+            raise ValueError(f"{d} distinct latent names are needed, got {list(names)}")
+        features = named_features(tuple(self.feature_names) or None, p)
+        interventions = {lb.plain(context): value for context, value in self.interventions.items()}
+        if self.control in interventions:
+            raise ValueError(f"the control {self.control!r} cannot have an intervention")
+        for context, intervention in interventions.items():
+            check_intervention(intervention, names, context)
+        object.__setattr__(self, "latents", names)
+        object.__setattr__(self, "feature_names", features)
+        object.__setattr__(self, "interventions", interventions)
+
+    # ---- parts ----------------------------------------------------------------------------------------------
+
+    @property
+    def n_latents(self) -> int:
+        return len(self.unmixing)
+
+    @property
+    def n_features(self) -> int:
+        return self.unmixing.shape[1]
+
+    @property
+    def contexts(self) -> tuple[Hashable, ...]:
+        """The control, then every context with an intervention."""
+        return (self.control, *self.interventions)
+
+    @property
+    def targets(self) -> dict[Hashable, Any]:
+        """Latent name of each context; a tuple of names where there are several."""
+        return {
+            context: value.targets[0] if len(value.targets) == 1 else value.targets
+            for context, value in self.interventions.items()
+        }
+
+    @cached_property
+    def mixing(self) -> np.ndarray:
+        """G, (p, d): the loadings if given, else H†."""
+        return right_inverse(self.unmixing) if self.loadings is None else self.loadings
+
+    @cached_property
+    def graph(self) -> nx.DiGraph:
+        """Latent graph: an edge from cause to effect for every nonzero weight."""
+        graph: nx.DiGraph = nx.DiGraph()
+        graph.add_nodes_from(self.latents)
+        for i, j in np.argwhere(self.weights != 0):
+            graph.add_edge(self.latents[j], self.latents[i], weight=float(self.weights[i, j]))
+        return graph
+
+    # ---- the law in one context -------------------------------------------------------------------------------
+
+    def law(self, context: Hashable | None = None) -> Law:
+        """The exact distribution of latents and features in one context; ``None`` is the control."""
+        if context is None or context == self.control:
+            return Law(self, None)
+        if context not in self.interventions:
+            raise ValueError(f"no context {context!r}; the model has {list(self.contexts)}")
+        return Law(self, self.interventions[context])
+
+    def structural(self, context: Hashable | None = None) -> np.ndarray:
+        """B_k = Ω_k^{-1/2} (I − A_k), (d, d)."""
+        return self.law(context).structural
+
+    def precision(self, context: Hashable | None = None) -> np.ndarray:
+        """Θ_k = Σ_k†, (p, p)."""
+        return self.law(context).precision
+
+    def covariance(self, context: Hashable | None = None) -> np.ndarray:
+        """Σ_k, (p, p)."""
+        return self.law(context).covariance
+
+    def mean(self, context: Hashable | None = None) -> np.ndarray:
+        """Mean of the features, (p,)."""
+        return self.law(context).mean
+
+    def moments(self, counts: Any = 10**6) -> Moments:
+        """Exact population moments of every context, as if from infinitely many samples.
+
+        ``counts`` only sets the sample sizes that the :class:`Moments` claims.
+        """
+        laws = [self.law(context) for context in self.contexts]
+        return Moments.from_covariances(
+            [law.covariance for law in laws],
+            counts,
+            contexts=self.contexts,
+            control=self.control,
+            means=[law.mean for law in laws],
+            feature_names=self.feature_names,
+        )
+
+    def sample(self, n: int, context: Hashable | None = None, rng: Any = None, noise: str = "gaussian") -> np.ndarray:
+        """Draw n feature vectors (n, p); see :mod:`latentdag.model.noise` for the noises by name."""
+        return self.law(context).sample(n, rng, noise)
+
+    def intervene(self, changes: Any, kind: str = "perfect") -> Law:
+        """A context that was never run: any set of latents, any kinds.
+
+        Parameters
+        ----------
+        changes : mapping of latent name to what happens to it, or an :class:`Intervention`
+            ``None`` (or ``...``) repeats what the model's own context does to that latent; a number is the value it is
+            set to (``kind="do"``) or its new noise variance (otherwise); a mapping gives ``kind``, ``variance``,
+            ``shift``, ``value``, ``weights`` by name, what is left out staying as it is in the control.
+        kind : "perfect", "soft" or "do"
+            For the latents whose change does not name one.
+
+        Returns
+        -------
+        Law
+            With ``mean``, ``covariance``, ``sample`` and the rest.
+
+        Examples
+        --------
+        >>> from latentdag import simulate
+        >>> model = simulate.random_model(rng=0)
+        >>> both = model.intervene({"c1": None, "c2": {"kind": "do", "value": 1.5}})
+        >>> both.covariance.shape
+        (10, 10)
+        """
+        if isinstance(changes, Intervention):
+            check_intervention(changes, self.latents, "new")
+            return Law(self, changes)
+        if not isinstance(changes, Mapping) or not changes:
+            raise ValueError("say what to intervene on: a mapping from latent names to changes")
+        return Law(self, Intervention.combine([self._change(name, value, kind) for name, value in changes.items()]))
+
+    def _change(self, latent: str, change: Any, kind: str) -> Intervention:
+        if latent not in self.latents:
+            raise ValueError(f"no latent {latent!r}; the model has {list(self.latents)}")
+        if change is None or change is ...:
+            known = [(c, v) for c, v in self.interventions.items() if latent in v.targets]
+            alone = [pair for pair in known if len(pair[1].targets) == 1] or known
+            if len(alone) != 1:
+                raise ValueError(
+                    f"{len(alone)} contexts of the model target {latent!r} ({[c for c, _ in alone]}): say which change "
+                    "is meant, for example model.interventions[context]"
+                )
+            return alone[0][1].only(latent)
+        if isinstance(change, Intervention):
+            return change.only(latent)
+        if isinstance(change, Mapping):
+            return Intervention(latent, **{"kind": kind, **change})
+        return Intervention(latent, kind="do", value=change) if kind == "do" else Intervention(latent, kind, change)
+
+    # ---- data in and out ----------------------------------------------------------------------------------------
+
+    def transform(self, X: Any) -> Any:
+        """Latents (n, d) of features (n, p); a DataFrame gives a DataFrame."""
+        frame = X if isinstance(X, pd.DataFrame) else None
+        if frame is not None:
+            missing = [name for name in self.feature_names if name not in frame.columns]
+            if missing:
+                raise ValueError(f"{len(missing)} features are missing, first {missing[0]!r}")
+            X = frame[list(self.feature_names)].to_numpy(dtype=float)
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"X has {X.shape[1]} features, the model {self.n_features}")
+        Z = np.asarray(X @ self.unmixing.T) - self.unmixing @ self.offset
+        return Z if frame is None else pd.DataFrame(Z, index=frame.index, columns=list(self.latents))
+
+    def inverse_transform(self, Z: Any) -> Any:
+        """Features (n, p) of latents (n, d)."""
+        frame = Z if isinstance(Z, pd.DataFrame) else None
+        if frame is not None:
+            Z = frame[list(self.latents)].to_numpy(dtype=float)
+        X = np.asarray(Z) @ self.mixing.T + self.offset
+        return X if frame is None else pd.DataFrame(X, index=frame.index, columns=list(self.feature_names))
+
+    # ---- equivalent models ----------------------------------------------------------------------------------------
+
+    def rescaled(self, scaling: Scaling | np.ndarray = "paper") -> "LatentModel":
+        """The same law with latents in other units.
+
+        Parameters
+        ----------
+        scaling : "paper", "unit-variance", "unit-norm" or (d,) array
+            Largest entry of each row of H is +1, leftmost on ties (Assumption 1(c)); unit variance of every latent in
+            the control; unit norm of every row of H; or the numbers to divide the latents by.
+        """
+        if not isinstance(scaling, str):
+            scale = np.asarray(scaling, dtype=float)
+        elif scaling == "paper":
+            scale = max_entry_scale(self.unmixing)
+        elif scaling == "unit-variance":
+            scale = np.sqrt(np.diagonal(self.law().latent_covariance))
+        elif scaling == "unit-norm":
+            scale = np.linalg.norm(self.unmixing, axis=1)
+        else:
+            raise ValueError(f"scaling must be 'paper', 'unit-variance', 'unit-norm' or an array, got {scaling!r}")
+        by_name = dict(zip(self.latents, scale, strict=True))
+        H = self.unmixing / scale[:, None]
+        if isinstance(scaling, str) and scaling == "paper":
+            H[np.isclose(H, 1.0, rtol=0, atol=1e-15)] = 1.0
+        return replace(
+            self,
+            unmixing=H,
+            weights=self.weights * scale / scale[:, None],
+            noise_variance=self.noise_variance / scale**2,
+            loadings=None if self.loadings is None else self.loadings * scale,
+            interventions={context: value.rescaled(by_name) for context, value in self.interventions.items()},
+        )
+
+    def reordered(self, latents: Iterable[str]) -> "LatentModel":
+        """The same model with its rows in another order."""
+        names = tuple(latents)
+        if sorted(names) != sorted(self.latents):
+            raise ValueError(f"reordering needs each latent once: {list(self.latents)}, got {list(names)}")
+        rows = [self.latents.index(name) for name in names]
+        return replace(
+            self,
+            unmixing=self.unmixing[rows],
+            weights=self.weights[np.ix_(rows, rows)],
+            noise_variance=self.noise_variance[rows],
+            loadings=None if self.loadings is None else self.loadings[:, rows],
+            latents=names,
+        )
+
+    def renamed(self, names: Mapping[str, str]) -> "LatentModel":
+        """The same model with latents called by other names; names left out stay."""
+        unknown = [name for name in names if name not in self.latents]
+        if unknown:
+            raise ValueError(f"no latent {unknown[0]!r}; the model has {list(self.latents)}")
+        return replace(
+            self,
+            latents=tuple(names.get(name, name) for name in self.latents),
+            interventions={context: value.renamed(names) for context, value in self.interventions.items()},
+        )
+
+    @classmethod
+    def from_structural(
+        cls,
+        unmixing: Any,
+        B_0: Any,
+        B: Mapping[Hashable, Any] | None = None,
+        latents: Sequence[str] = (),
+        **other: Any,
+    ) -> "LatentModel":
+        """Build a model from the paper's matrices: H, B_0 and one B_k per context.
+
+        Rows in which B_k differs from B_0 are the targets; a row with nothing off the diagonal is a perfect
+        intervention, any other a soft one. Diagonals must be positive.
+        """
+        B_0 = np.asarray(B_0, dtype=float)
+        names = tuple(latents) or tuple(f"Z{i + 1}" for i in range(len(B_0)))
+        A_0, Omega_0 = _equations(B_0, "B_0")
+        interventions: dict[Hashable, Intervention] = dict(other.pop("interventions", {}))
+        for context, matrix in (B or {}).items():
+            A, Omega = _equations(np.asarray(matrix, dtype=float), f"the structural matrix of context {context!r}")
+            size = np.abs(B_0).max(axis=1, keepdims=True)
+            changed = np.flatnonzero((np.abs(np.asarray(matrix) - B_0) > 1e-12 * size).any(axis=1))
+            if not len(changed):
+                raise ValueError(f"context {context!r} changes no structural equation")
+            interventions[context] = Intervention.combine(
+                [
+                    Intervention(
+                        names[i],
+                        kind="soft" if A[i].any() else "perfect",
+                        variance=float(Omega[i]),
+                        weights={names[j]: float(A[i, j]) for j in np.flatnonzero(A[i])} if A[i].any() else None,
+                    )
+                    for i in changed
+                ]
+            )
+        return cls(unmixing, A_0, Omega_0, interventions, latents=names, **other)
+
+    # ---- files ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.npz`` file of plain arrays, atomically."""
+        save_arrays(path, FILE, *self.to_parts())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "LatentModel":
+        """Read what :meth:`save` wrote; raises :class:`~latentdag.errors.FileError` for a damaged file."""
+        arrays, meta = load_arrays(path, FILE)
+        with naming_file(path, "model"):
+            return cls.from_parts(arrays, meta)
+
+    def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays and JSON-able rest, for files."""
+        arrays = {
+            "unmixing": self.unmixing,
+            "weights": self.weights,
+            "noise_variance": self.noise_variance,
+            "offset": self.offset,
+        }
+        arrays |= {name: getattr(self, name) for name in ("loadings", "residual") if getattr(self, name) is not None}
+        meta = {
+            "latents": list(self.latents),
+            "control": lb.to_json(self.control),
+            "feature_names": list(self.feature_names),
+            "interventions": [[lb.to_json(context), value.to_json()] for context, value in self.interventions.items()],
+        }
+        return arrays, meta
+
+    @classmethod
+    def from_parts(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> "LatentModel":
+        """The inverse of :meth:`to_parts`, for arrays and fields as ``FILE`` describes them."""
+        interventions = {lb.from_json(c): Intervention.from_json(value) for c, value in meta["interventions"]}
+        if len(interventions) < len(meta["interventions"]) or not meta["latents"]:
+            raise ValueError("there must be a latent at least, and one intervention per context")
+        return cls(
+            arrays["unmixing"],
+            arrays["weights"],
+            arrays["noise_variance"],
+            interventions,
+            latents=tuple(meta["latents"]),
+            control=lb.from_json(meta["control"]),
+            feature_names=tuple(meta["feature_names"]),
+            offset=arrays["offset"],
+            loadings=arrays.get("loadings"),
+            residual=arrays.get("residual"),
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"LatentModel({self.n_latents} latents, {self.n_features} features, "
+            f"{np.count_nonzero(self.weights)} edges, {len(self.interventions)} interventions)"
+        )
+
+
+def _equations(B: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """A and Ω of a structural matrix."""
+    diagonal = np.diagonal(B)
+    if not (diagonal > 0).all():
+        raise ValueError(f"{name} must have a positive diagonal, got {diagonal.tolist()}")
+    A = np.eye(len(B)) - B / diagonal[:, None]
+    np.fill_diagonal(A, 0.0)
+    return A + 0.0, 1.0 / diagonal**2
+
+
+FILE = Layout(
+    "LatentModel",
+    {"latents": [str], "control": lb.from_json, "feature_names": [str], "interventions": [(lb.from_json, JSON)]},
+    {
+        "unmixing": "f dp", "weights": "f dd", "noise_variance": "f d", "offset": "f p", "loadings?": "f pd",
+        "residual?": "f pp",
+    },
+    {"d": "latents", "p": "feature_names"},
+)  # fmt: skip

@@ -1,0 +1,264 @@
+"""How well a model predicts contexts that it was not fitted to, in log-likelihood per sample.
+
+A number of nats means little by itself, so every held-out context is scored under four Gaussian laws:
+
+* ``model``: the law of the fitted model, for a new combination with the interventions of its parts applied together;
+* ``saturated``: the context's own mean and covariance, which no prediction can beat;
+* ``control``: as if nothing had been done;
+* ``additive``: the control's covariance, its mean moved by the sum of the shifts that each part causes alone (a context
+  of the fit has one part, itself). This is what a biologist uses to tell whether two perturbations interact.
+
+All are densities on the space that the model gives the features: all of it, or the range of the mixing where the
+features have fewer dimensions. Expectations over the samples need their mean and covariance only, so held-out data are
+:class:`Moments` too.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.core.context_error import ContextError
+from latentdag.core.linalg import range_basis, symmetrize, upper_factor
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
+from latentdag.errors import clear_numerics
+from latentdag.methods.result import Fit
+from latentdag.model.intervention import Intervention
+from latentdag.model.law import Law
+from latentdag.model.model import LatentModel
+
+#: Share of a feature's deviation that may lie outside the model's space; data in single precision leave about 1e-7.
+OUTSIDE = 1e-5
+
+COLUMNS = ["n", "model", "saturated", "control", "additive", "gain_over_control", "gain_over_additive"]
+
+
+@clear_numerics
+def score(
+    fit: Fit | LatentModel,
+    m: Moments,
+    m_train: Moments | None = None,
+    combinations: Mapping[Hashable, Any] | None = None,
+    means: bool | None = None,
+) -> pd.DataFrame:
+    """Score held-out contexts under a model and three references.
+
+    Parameters
+    ----------
+    fit : Fit or LatentModel
+    m : Moments
+        Held-out samples: of contexts of the fit, of new combinations of them, or both. Features by the same names.
+    m_train : Moments, optional
+        What the references are made of: the control's mean and covariance and the shifts of the single contexts. By
+        default the model's own laws of those contexts.
+    combinations : mapping of context to contexts of the fit, or to an :class:`Intervention`, optional
+        What was done in each context that the model does not know: ``{"A+B": ("A", "B")}`` applies the fitted
+        interventions of A and B together. With an :class:`Intervention` there are no single shifts to add up, so
+        ``additive`` is ``nan``.
+    means : bool, optional
+        Score means and covariances, or (False) covariances only, every law being given the held-out mean. By default
+        as the fit was made.
+
+    Returns
+    -------
+    DataFrame
+        One row per context: ``n``; log-likelihood per sample under ``model``, ``saturated``, ``control``,
+        ``additive``; ``gain_over_control``, ``gain_over_additive`` of the model. ``attrs["total"]`` has the same over
+        all samples of all contexts but the control. ``saturated`` is infinite with too few samples for a density, and
+        ``model`` is ``nan`` where a do-intervention leaves none.
+
+    Examples
+    --------
+    >>> from latentdag import LatentModel
+    >>> model = LatentModel(
+    ...     [[1.0, 0.0], [0.0, 1.0]], [[0, 0.8], [0, 0]], [1, 1], latents=["A", "B"],
+    ...     interventions={"A": Intervention("A", variance=0.5, shift=1.0), "B": Intervention("B", shift=2.0)},
+    ... )
+    >>> both = model.intervene({"A": None, "B": None})
+    >>> m = Moments.from_covariances([both.covariance], 1000, ["A+B"], means=[both.mean])
+    >>> table = score(model, m, combinations={"A+B": ("A", "B")})
+    >>> bool(table.loc["A+B", "gain_over_additive"] > 0.5)  # B no longer acts on A, so the shifts do not add up
+    True
+    """
+    model = fit.model if isinstance(fit, Fit) else fit
+    if means is None:
+        means = fit.options.means if isinstance(fit, Fit) else True
+    m = same_features(m, model.feature_names, "held-out moments")
+    references = References.of(
+        model, None if m_train is None else same_features(m_train, model.feature_names, "m_train")
+    )
+    U = range_basis(model.covariance())
+    plan = {context: _parts(model, context, combinations or {}) for context in m.contexts}
+    rows = {}
+    for k, context in enumerate(m.contexts):
+        intervention, parts = plan[context]
+        _check_space(m, k, U, model)
+        sample = Sample.of(m, k, U, means)
+        law = Law(model, intervention)
+        control_mean, control = references.of_context(model.control)
+        shifts = None if parts is None else [references.of_context(part)[0] - control_mean for part in parts]
+        rows[context] = {
+            "n": sample.n,
+            "model": sample.log_density(law.mean, law.covariance) if (law.noise_variance > 0).all() else np.nan,
+            "saturated": sample.saturated(),
+            "control": sample.log_density(control_mean, control),
+            "additive": np.nan if shifts is None else sample.log_density(sum(shifts, control_mean), control),
+        }
+    return _table(rows, model.control)
+
+
+def _table(rows: Mapping[Hashable, Mapping[str, float]], control: Hashable) -> pd.DataFrame:
+    table = pd.DataFrame(list(rows.values()), index=lb.as_index(list(rows)))
+    table["gain_over_control"] = table["model"] - table["control"]
+    table["gain_over_additive"] = table["model"] - table["additive"]
+    counted = np.array([context != control for context in rows])
+    counted = counted if counted.any() else ~counted
+    n = table["n"].to_numpy()[counted]
+    total = {name: float(n @ table[name].to_numpy()[counted] / n.sum()) for name in COLUMNS[1:]}
+    table.attrs["total"] = {"n": int(n.sum()), **total}
+    return table[COLUMNS]
+
+
+# ---- laws ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Moments of one context in the model's space: ``U`` (p, r), mean (r,), covariance (r, r) with divisor n.
+
+    Without means every law is taken about the sample's own mean.
+    """
+
+    context: Hashable
+    U: np.ndarray
+    n: int
+    mean: np.ndarray
+    covariance: np.ndarray
+    means: bool
+
+    @classmethod
+    def of(cls, m: Moments, k: int, U: np.ndarray, means: bool) -> "Sample":
+        n = int(m.counts[k])
+        S = symmetrize(U.T @ m.covariances[k] @ U) * ((n - 1) / n if means else 1.0)
+        return cls(m.contexts[k], U, n, U.T @ m.means[k], S, means)
+
+    def log_density(self, mean: np.ndarray, covariance: np.ndarray) -> float:
+        """Mean log-density of the samples under a Gaussian law of the features."""
+        try:
+            F = upper_factor(symmetrize(self.U.T @ covariance @ self.U), context=0)
+        except ContextError:
+            raise ValueError(
+                f"context {self.context!r}: the law it is compared with has no density in the {self.U.shape[1]} "
+                "dimensions of the model; if that is the control of m_train, it has too few samples: leave m_train out"
+            ) from None
+        deviation = self.mean - self.U.T @ mean if self.means else np.zeros(len(F))
+        second = self.covariance + np.outer(deviation, deviation)
+        half = np.linalg.solve(F.T, np.linalg.solve(F.T, second).T)
+        return float(-0.5 * (len(F) * np.log(2 * np.pi) + 2 * np.log(np.diagonal(F)).sum() + np.trace(half)))
+
+    def saturated(self) -> float:
+        """Under the law that fits these samples best; infinite where they do not fill the space."""
+        if self.n <= len(self.mean):
+            return float("inf")
+        try:
+            return self.log_density(self.U @ self.mean, self.U @ self.covariance @ self.U.T)
+        except ValueError:
+            return float("inf")
+
+
+@dataclass(frozen=True)
+class References:
+    """Mean and covariance of the contexts that references are made of: from training moments, or from the model."""
+
+    model: LatentModel
+    train: Moments | None
+
+    @classmethod
+    def of(cls, model: LatentModel, train: Moments | None) -> "References":
+        if train is not None and model.control not in train.contexts:
+            raise ValueError(f"m_train has no context {model.control!r}, the model's control: it has {train.contexts}")
+        return cls(model, train)
+
+    def of_context(self, context: Hashable) -> tuple[np.ndarray, np.ndarray]:
+        if self.train is None:
+            law = self.model.law(context)
+            return law.mean, law.covariance
+        if context not in self.train.contexts:
+            raise ValueError(
+                f"m_train has no context {context!r}, whose shift the additive reference needs: pass moments with all "
+                "single contexts, or leave m_train out"
+            )
+        k = self.train.index(context)
+        return self.train.means[k], self.train.covariances[k]
+
+
+def _parts(
+    model: LatentModel, context: Hashable, combinations: Mapping[Hashable, Any]
+) -> tuple[Intervention | None, tuple[Hashable, ...] | None]:
+    """What was done in a context, and the contexts whose shifts the additive reference adds, where that is known."""
+    done = combinations.get(context)
+    if isinstance(done, Intervention):
+        return done, None
+    if done is None:
+        if context == model.control:
+            return None, ()
+        if context in model.interventions:
+            return model.interventions[context], (context,)
+        known = list(model.interventions)
+        raise ValueError(
+            f"the model knows no context {context!r}; it has {known}. If it is a combination of these, say so: "
+            f"combinations={{{context!r}: {tuple(known[:2])!r}}}"
+        )
+    parts = (done,) if isinstance(done, str) or not isinstance(done, Sequence) else tuple(done)
+    for part in parts:
+        if part not in model.interventions:
+            raise ValueError(
+                f"{context!r} combines {part!r}, which the model does not know: {list(model.interventions)}"
+            )
+    targets = [name for part in parts for name in model.interventions[part].targets]
+    twice = sorted({name for name in targets if targets.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"{context!r} combines contexts that change the same latent {twice[0]!r}, so what happens to it is not "
+            f"known: say so with combinations={{{context!r}: Intervention(…)}}"
+        )
+    return Intervention.combine(model.interventions[part] for part in parts), parts
+
+
+# ---- features -----------------------------------------------------------------------------------------------------
+
+
+def same_features(m: Moments, names: Sequence[str], what: str) -> Moments:
+    """The moments with features in the order of the model's."""
+    if tuple(m.feature_names) == tuple(names):
+        return m
+    missing = [name for name in names if name not in m.feature_names]
+    extra = [name for name in m.feature_names if name not in names]
+    if missing or extra:
+        raise ValueError(
+            f"the {what} and the model have different features: "
+            + (f"{len(missing)} missing, first {missing[0]!r}" if missing else f"{len(extra)} more, first {extra[0]!r}")
+        )
+    at = [m.feature_names.index(name) for name in names]
+    return Moments(m.contexts, m.control, m.counts, m.means[:, at], m.covariances[:, at][:, :, at], tuple(names))
+
+
+def _check_space(m: Moments, k: int, U: np.ndarray, model: LatentModel) -> None:
+    """Samples outside the model's space have no density."""
+    if U.shape[0] == U.shape[1]:
+        return
+    outside = np.eye(len(U)) - U @ U.T
+    size = np.sqrt(np.diagonal(m.covariances[k]) + np.diagonal(model.covariance()))
+    spread = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", outside, m.covariances[k], outside), 0.0))
+    offset = np.abs(outside @ (m.means[k] - model.offset))
+    share = np.maximum(spread, offset) / np.where(size > 0, size, 1.0)
+    if share.max() > OUTSIDE:
+        j = int(np.argmax(share))
+        raise ValueError(
+            f"context {m.contexts[k]!r}: {share[j]:.2g} of the deviation of feature {m.feature_names[j]!r} lies "
+            f"outside the {U.shape[1]} dimensions that the model gives its {len(U)} features, so it has no density "
+            f"there. Fit features that all contexts share, for example principal components, or fit with these data"
+        )

@@ -1,0 +1,228 @@
+"""What the features will do in a context that was never run, and how sure the fit is of it.
+
+A combination of fitted interventions, say a double perturbation from its singles, is a context of the fitted model:
+each latent follows the equation of the context that targets it, all others that of the control. Intervals come from the
+covariance of the parameters by the delta method, so they are the same every time. They speak of the mean and covariance
+of the features, not of single samples, and hold if the model does.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.core.prediction import NewRow, Response, named_row
+from latentdag.data.samples import Samples
+from latentdag.errors import clear_numerics
+from latentdag.model.intervention import Change, Intervention
+from latentdag.model.law import Law
+from latentdag.uncertainty.standard_errors import DO_SHARE, Uncertainty, add_intervals
+
+if TYPE_CHECKING:
+    from latentdag.methods.result import Fit
+
+#: Features at a time, so that gradients fit in memory.
+STEP = 128
+
+#: Numbers that are changes of a fit's own context; such rows are estimates, all others are given.
+Source = tuple[Hashable, str]
+
+FREE_MEANS = "the fit gives every context a mean of its own (means=False): predicted means have no standard errors"
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The predicted law of a context, with intervals.
+
+    Attributes
+    ----------
+    law : Law
+        ``mean``, ``covariance``, ``sample`` and the rest, at the estimate.
+    level : float
+        Of the intervals.
+    """
+
+    law: Law
+    level: float
+    uncertainty: Uncertainty
+    response: Response
+
+    @property
+    def mean(self) -> np.ndarray:
+        """(p,)"""
+        return self.law.mean
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """(p, p)"""
+        return self.law.covariance
+
+    @cached_property
+    def mean_std_error(self) -> np.ndarray:
+        """(p,); ``nan`` where there is none."""
+        p = self.law.model.n_features
+        if self.uncertainty.covariance is None or self.uncertainty.point.tau is None:
+            return np.full(p, np.nan)
+        return np.concatenate(
+            [
+                np.sqrt(self.uncertainty.covariance.variance(self.response.mean(np.arange(s, min(s + STEP, p)))))
+                for s in range(0, p, STEP)
+            ]
+        )
+
+    @cached_property
+    def variance_std_error(self) -> np.ndarray:
+        """(p,) of the features' variances."""
+        own = np.arange(self.law.model.n_features)
+        return self._errors(own, own)
+
+    @cached_property
+    def covariance_std_error(self) -> np.ndarray:
+        """(p, p); computed when asked for, p²/2 gradients."""
+        p = self.law.model.n_features
+        a, b = np.tril_indices(p)
+        error = np.zeros((p, p))
+        error[a, b] = error[b, a] = self._errors(a, b)
+        return error
+
+    def _errors(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        covariance = self.uncertainty.covariance
+        if covariance is None:
+            return np.full(len(a), np.nan)
+        N = float(self.uncertainty.point.n.sum())
+        parts = []
+        for s in range(0, len(a), STEP):
+            i, j = a[s : s + STEP], b[s : s + STEP]
+            variance = covariance.variance(self.response.covariance(i, j))
+            parts.append(np.sqrt(variance + self.response.remainder_variance(i, j, N)))
+        return np.concatenate(parts)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row per feature, first means and then variances: quantity, feature, estimate, std_error, lower, upper."""
+        features = list(self.law.model.feature_names)
+        table = pd.DataFrame(
+            {
+                "quantity": ["mean"] * len(features) + ["variance"] * len(features),
+                "feature": features * 2,
+                "estimate": np.concatenate([self.mean, np.diagonal(self.covariance)]),
+                "std_error": np.concatenate([self.mean_std_error, self.variance_std_error]),
+            }
+        )
+        table = add_intervals(table, self.level)
+        notes = [self.uncertainty.note] if self.uncertainty.note else []
+        table.attrs["note"] = "; ".join(notes + ([FREE_MEANS] if self.uncertainty.point.tau is None else []))
+        return table
+
+    def __repr__(self) -> str:
+        targets = () if self.law.intervention is None else self.law.intervention.targets
+        return f"Prediction({', '.join(targets) or 'control'}; {self.law.model.n_features} features)"
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html(index=False))
+
+
+@clear_numerics
+def predict(
+    fit: "Fit", changes: Any, level: float = 0.95, *, kind: str = "perfect", data: Samples | None = None
+) -> Prediction:
+    """The law of the features under interventions that were never made together, with intervals.
+
+    Parameters
+    ----------
+    fit : Fit
+    changes : list of contexts of the fit, or mapping of latent names
+        ``["A", "B"]`` does what contexts A and B do, both at once. A mapping is as for
+        :meth:`latentdag.LatentModel.intervene`: ``None`` repeats the fitted change, numbers are taken as given, in the
+        units of the model.
+    level : float
+    kind : "perfect", "soft" or "do"
+        For changes of a mapping that do not name one.
+    data : (X, contexts), optional
+        Samples behind the fit, for intervals that hold for any noise.
+
+    Returns
+    -------
+    Prediction
+
+    Examples
+    --------
+    >>> import latentdag as ld
+    >>> m = ld.simulate.sample_moments(ld.simulate.random_model(rng=5), 2_500, rng=0)
+    >>> both = predict(ld.fit(m), ["c1", "c2"])
+    >>> both
+    Prediction(c1, c2; 10 features)
+    >>> list(both.table.columns)
+    ['quantity', 'feature', 'estimate', 'std_error', 'lower', 'upper']
+    """
+    sources = _of_contexts(fit, changes) if _lists_contexts(changes) else _of_latents(fit, changes, kind)
+    uncertainty = fit.uncertainty(data)
+    model = fit.model
+    W = uncertainty.quantities.W
+    if data is not None and len(W):
+        raise ValueError(
+            f"the features have {len(W)} dimensions beyond the latents; for those, predictions have Gaussian intervals "
+            "only: leave out data="
+        )
+    E = np.zeros((model.n_features, 0)) if model.residual is None else model.residual @ W.T
+    rows = [_row(uncertainty, name, change, source) for name, (change, source) in sources.items()]
+    response = Response(uncertainty.quantities, model.mixing, E, rows)
+    law = model.intervene(Intervention.of_changes({name: change for name, (change, _) in sources.items()}))
+    return Prediction(law, level, uncertainty, response)
+
+
+def _lists_contexts(changes: Any) -> bool:
+    if isinstance(changes, str) or not isinstance(changes, Mapping | Sequence):
+        raise ValueError(f"say what to predict: a list of contexts or a mapping of latents, got {changes!r}")
+    if not changes:
+        raise ValueError("say what to predict: the list of contexts (or the mapping of latents) is empty")
+    return not isinstance(changes, Mapping)
+
+
+def _of_contexts(fit: "Fit", contexts: Sequence[Hashable]) -> dict[str, tuple[Change, Source | None]]:
+    """What each target does, and in which context of the fit it was seen."""
+    found: dict[str, tuple[Change, Source | None]] = {}
+    for context in contexts:
+        if context not in fit.model.interventions:
+            raise ValueError(f"no context {context!r} in the fit; it has {list(fit.model.interventions)}")
+        for name, change in fit.model.interventions[context].changes.items():
+            if name in found:
+                raise ValueError(
+                    f"contexts {found[name][1][0]!r} and {context!r} both act on {name!r}: "  # type: ignore[index]
+                    "leave one out, or say what is meant with a mapping {latent: change}"
+                )
+            found[name] = change, (context, name)
+    return found
+
+
+def _of_latents(fit: "Fit", changes: Mapping[str, Any], kind: str) -> dict[str, tuple[Change, Source | None]]:
+    law = fit.model.intervene(changes, kind)
+    assert law.intervention is not None
+    found: dict[str, tuple[Change, Source | None]] = {}
+    for name, change in law.intervention.changes.items():
+        seen = [
+            (context, name) for context, value in fit.model.interventions.items() if value.changes.get(name) is change
+        ]
+        found[name] = change, seen[0] if seen else None
+    return found
+
+
+def _row(uncertainty: Uncertainty, name: str, change: Change, source: Source | None) -> NewRow:
+    model, of = uncertainty.fit.model, uncertainty.quantities
+    i = model.latents.index(name)
+    if source is not None:
+        q = uncertainty.mechanisms.index(source)
+        row = of.point.b[q]
+        return NewRow(i, row, change.shift * row[i], q)
+    weights = None
+    if change.kind == "soft" and change.weights is not None:
+        weights = np.zeros(model.n_latents)
+        for parent, weight in change.weights.items():
+            weights[model.latents.index(parent)] = weight
+    variance = change.variance
+    if change.kind == "do":
+        variance = DO_SHARE * float(model.law().latent_covariance[i, i])
+    return named_row(of, i, weights, variance, change.shift, keeps_weights=change.kind == "soft")
