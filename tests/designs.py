@@ -1,9 +1,14 @@
 """One model per kind of design that the likelihood takes, and random points of their parameter spaces."""
 
+from dataclasses import replace
+
+import networkx as nx
 import numpy as np
 
 import latentdag as ld
 from latentdag.methods.design import prepare
+from latentdag.methods.result import Fit, named_graph
+from latentdag.model.intervention import Intervention
 
 
 def with_interventions(model, interventions, **other):
@@ -47,3 +52,28 @@ def random_point(name, seed):
     d, r = prepared.design.d, prepared.design.S.shape[1]
     parents = [np.flatnonzero(np.arange(d) > i)[rng.random(d - 1 - i) < 0.6] for i in range(d)]
     return prepared.design, rng.normal(size=(d, r)), parents, rng
+
+
+def as_fit(model, counts, means=True):
+    """A fit whose estimate is the model itself."""
+    graph = named_graph(model, model.graph.edges)
+    order = tuple(nx.topological_sort(graph))
+    return Fit(model, order, graph, 0.0, tuple(counts), True, ld.Options(means=means))
+
+
+def shifted(model, seed):
+    rng = np.random.default_rng(seed)
+    moved = {
+        c: Intervention.of_changes({n: replace(ch, shift=float(rng.normal())) for n, ch in v.changes.items()})
+        for c, v in model.interventions.items()
+    }
+    return replace(model, interventions=moved)
+
+
+def with_rest(model, seed):
+    """The same latents behind features that have dimensions of their own."""
+    rng = np.random.default_rng(seed)
+    p, d = model.n_features, model.n_latents
+    N = np.eye(p) - model.mixing @ model.unmixing
+    R = N @ rng.normal(size=(p, p))
+    return replace(model, loadings=model.mixing + N @ rng.normal(size=(p, d)), residual=R @ R.T)

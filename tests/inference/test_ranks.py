@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import latentdag as ld
-from latentdag.core import ranktest
+from latentdag.core import ranks as ranktest
 from latentdag.inference.ranks import rank_test
 
 

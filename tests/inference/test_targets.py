@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from test_errors import shifted, with_rest
 
 import latentdag as ld
 from latentdag.inference.targets import find_targets, off_targets
 from latentdag.model.intervention import Intervention
+
+from designs import shifted, with_rest
 
 
 def with_contexts(truth, extra):

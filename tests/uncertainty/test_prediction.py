@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from test_errors import as_fit, shifted, with_rest
 
 import latentdag as ld
 from latentdag.model.intervention import Intervention
 
 from brute_force import information, parameters, std_error
+from designs import as_fit, shifted, with_rest
 
 COUNTS = [500, 537, 574, 611]
 PLAIN = shifted(ld.simulate.random_model(3, 4, 0.9, rng=2), 0)  # latents c3, c2, c1

@@ -10,39 +10,14 @@ import pytest
 from scipy import stats
 
 import latentdag as ld
-from latentdag.methods.result import Fit, named_graph
 from latentdag.model.intervention import Intervention
 from latentdag.uncertainty.edges import q_values
 from latentdag.uncertainty.standard_errors import Uncertainty
 
 from brute_force import information, parameters, std_error
+from designs import as_fit, shifted, with_rest
 
 SCALINGS = ("paper", "unit-variance", "unit-norm")
-
-
-def as_fit(model, counts, means=True):
-    """A fit whose estimate is the model itself."""
-    graph = named_graph(model, model.graph.edges)
-    order = tuple(nx.topological_sort(graph))
-    return Fit(model, order, graph, 0.0, tuple(counts), True, ld.Options(means=means))
-
-
-def shifted(model, seed):
-    rng = np.random.default_rng(seed)
-    moved = {
-        c: Intervention.of_changes({n: replace(ch, shift=float(rng.normal())) for n, ch in v.changes.items()})
-        for c, v in model.interventions.items()
-    }
-    return replace(model, interventions=moved)
-
-
-def with_rest(model, seed):
-    """The same latents behind features that have dimensions of their own."""
-    rng = np.random.default_rng(seed)
-    p, d = model.n_features, model.n_latents
-    N = np.eye(p) - model.mixing @ model.unmixing
-    R = N @ rng.normal(size=(p, p))
-    return replace(model, loadings=model.mixing + N @ rng.normal(size=(p, d)), residual=R @ R.T)
 
 
 def several_targets():
