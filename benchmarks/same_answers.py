@@ -4,9 +4,9 @@
     python benchmarks/same_answers.py write after.json       # with the new one
     python benchmarks/same_answers.py compare before.json after.json
 
-Only public names are called, so that any two versions can be compared. Every answer is a list of numbers and names: the
-order, edges with weights and tests, unmixing, noise variances, likelihood, what the search says about rivals, tests of the
-model, predictions. Numbers are compared relative to the largest of their kind in one answer.
+Only public names are called, so that any two versions can be compared. Every answer is a list of numbers and names:
+the order, edges with weights and tests, unmixing, noise variances, likelihood, what the search says about rivals, tests
+of the model, predictions. Numbers are compared relative to the largest of their kind in one answer.
 """
 
 import argparse
@@ -81,11 +81,19 @@ def cases():
         order = list(nx.lexicographical_topological_sort(model.graph))
         graph, absent = list(model.graph.edges), (order[-1], order[0])
         told = {
-            "graph": {"graph": graph}, "order": {"order": order}, "forbidden": {"forbidden": graph[:2]},
-            "required": {"required": [graph[0]]}, "absent forbidden": {"forbidden": [absent]}, "aic": {"penalty": "aic"},
-            "penalty": {"penalty": 6.0}, "free means": {"means": False}, "no shrinkage": {"shrinkage": False},
-            "soft": {"intervention": "soft"}, "one soft": {"intervention": {m.contexts[1]: "soft"}}, "do": {"intervention": "do"},
-        }  # fmt: skip
+            "graph": {"graph": graph},
+            "order": {"order": order},
+            "forbidden": {"forbidden": graph[:2]},
+            "required": {"required": [graph[0]]},
+            "absent forbidden": {"forbidden": [absent]},
+            "aic": {"penalty": "aic"},
+            "penalty": {"penalty": 6.0},
+            "free means": {"means": False},
+            "no shrinkage": {"shrinkage": False},
+            "soft": {"intervention": "soft"},
+            "one soft": {"intervention": {m.contexts[1]: "soft"}},
+            "do": {"intervention": "do"},
+        }
         for name, options in told.items():
             yield f"{name} {seed}", m, "likelihood", options
         few = ld.simulate.sample_moments(model, 12, rng=[seed, 102])

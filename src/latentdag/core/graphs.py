@@ -12,14 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
+from latentdag.core.effort import GAIN_OF_A_MOVE, GAIN_OF_EDGES, GAIN_OF_REVERSALS, GAIN_TOLERANCE, NEAR
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
-from latentdag.core.optimize import GAIN_TOLERANCE, Optimum, maximize
-from latentdag.core.orders import NEAR, Factors, Order, Stack, cholesky, climb, move_left, move_right
+from latentdag.core.optimize import Optimum, maximize
+from latentdag.core.orders import Factors, Order, Stack, cholesky, climb, move_left, move_right
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FittedGraph:
     """A DAG with its maximum-likelihood unmixing; the score is the likelihood less the price of the edges."""
 
     score: float
@@ -196,11 +197,11 @@ def fit_graph(
     rules: Rules,
     gain_tol: float = GAIN_TOLERANCE,
     at_least: float = -np.inf,
-) -> Candidate | None:
+) -> FittedGraph | None:
     """Maximum likelihood for one DAG; None if its score promises to stay below ``at_least``."""
     price = rules.penalty * sum(len(p) for p in parents)
     optimum = maximize(design, H, parents, gain_tol=gain_tol, at_least=at_least + price)
-    return None if optimum is None else Candidate(optimum.value - price, optimum, tuple(parents), order)
+    return None if optimum is None else FittedGraph(optimum.value - price, optimum, tuple(parents), order)
 
 
 def fit_pruned(
@@ -209,23 +210,23 @@ def fit_pruned(
     order: Order,
     rules: Rules,
     rounds: int = 6,
-    gain_tol: float = 0.02,
+    gain_tol: float = GAIN_OF_EDGES,
     at_least: float = -np.inf,
-) -> Candidate | None:
+) -> FittedGraph | None:
     """Prune at the rows, refit, prune again at the new rows, while the score grows."""
-    best: Candidate | None = None
+    best: FittedGraph | None = None
     for _ in range(rounds):
         parents = prune(design, H, order, rules)
         if best is not None and all(np.array_equal(a, b) for a, b in zip(parents, best.parents, strict=True)):
             break
         candidate = fit_graph(design, H, parents, order, rules, gain_tol, at_least)
-        if candidate is None or (best is not None and candidate.score <= best.score + 1e-3):
+        if candidate is None or (best is not None and candidate.score <= best.score + GAIN_OF_A_MOVE):
             break
         best, H = candidate, candidate.optimum.H
     return best
 
 
-def climb_graphs(design: Design, H: Array, order: Order, rules: Rules) -> Candidate | None:
+def climb_graphs(design: Design, H: Array, order: Order, rules: Rules) -> FittedGraph | None:
     """Prune and refit, walk latents to better places at the fitted rows, and again, while the score grows."""
     best = fit_pruned(design, perfect_rows(design, H, order), order, rules)
     for _ in range(10):
@@ -235,15 +236,15 @@ def climb_graphs(design: Design, H: Array, order: Order, rules: Rules) -> Candid
         if flag.order == best.order:
             break
         candidate = fit_pruned(design, perfect_rows(design, flag.H, flag.order), flag.order, rules)
-        if candidate is None or candidate.score <= best.score + 1e-3:
+        if candidate is None or candidate.score <= best.score + GAIN_OF_A_MOVE:
             break
         best = candidate
     return best
 
 
 def reverse_edges(
-    design: Design, best: Candidate, rules: Rules, patience: int, notice: Callable[[Candidate], object]
-) -> Candidate:
+    design: Design, best: FittedGraph, rules: Rules, patience: int, notice: Callable[[FittedGraph], object]
+) -> FittedGraph:
     """Turn single edges round, those that lose least first, each judged after pruning and refitting.
 
     Parameters
@@ -257,7 +258,9 @@ def reverse_edges(
         for H, order in _reversals(stack, best, rules, seen, patience):
             seen.add(order)
             rows = perfect_rows(design, H, order)
-            found = fit_pruned(design, rows, order, rules, rounds=3, gain_tol=0.3, at_least=best.score - 3 * NEAR)
+            found = fit_pruned(
+                design, rows, order, rules, rounds=3, gain_tol=GAIN_OF_REVERSALS, at_least=best.score - 3 * NEAR
+            )
             if found is None:
                 continue
             notice(found)
@@ -269,7 +272,7 @@ def reverse_edges(
 
 
 def _reversals(
-    stack: Stack, candidate: Candidate, rules: Rules, seen: set[Order], most: int
+    stack: Stack, candidate: FittedGraph, rules: Rules, seen: set[Order], most: int
 ) -> Iterator[tuple[Array, Order]]:
     """Rows and order after walking the child of an edge before its parent, or the parent behind its child."""
     H, order = candidate.optimum.H, candidate.order

@@ -179,11 +179,3 @@ def _log_det_term(N: float, H: Array, HS: Array) -> tuple[float, Array]:
     if singular:
         return -np.inf, np.zeros_like(H)
     return N * float(np.log(np.diagonal(L)).sum()), np.asarray(N * solved, dtype=float)
-
-
-def node_cost(R: Array, i: int, parents: IntArray) -> float:
-    """``log σ²`` of latent i regressed on parents, from the latents' covariance R (d, d)."""
-    if not len(parents):
-        return float(np.log(R[i, i]))
-    b = np.linalg.solve(R[np.ix_(parents, parents)], R[parents, i])
-    return float(np.log(max(R[i, i] - b @ R[parents, i], np.finfo(float).tiny)))

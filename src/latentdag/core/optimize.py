@@ -6,21 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
+from latentdag.core.effort import CONVERGED, DENSE_UP_TO, GAIN_TOLERANCE, MEMORY
 from latentdag.core.information import Information, solve_dense, solve_iteratively
 from latentdag.core.likelihood import Design, Evaluation, Mechanism, evaluate
 from latentdag.core.linalg import Array, IntArray, complement
-
-#: Stop when the likelihood can be raised by less than this many nats.
-GAIN_TOLERANCE = 1e-5
-
-#: A maximum missed by less than this many nats is one: no order, edge or standard error depends on it.
-CONVERGED = 1e-3
-
-#: Steps that the quasi-Newton method remembers: with forty it needs half the evaluations that it needs with ten.
-MEMORY = 40
-
-#: Number of latents up to which the information is cheaper as a matrix than as an operator.
-DENSE_UP_TO = 10
 
 
 @dataclass(frozen=True)

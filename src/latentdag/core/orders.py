@@ -26,23 +26,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from latentdag.core.effort import DEEP, GAIN_OF_A_MOVE, GAIN_OF_ORDERS, NEAR, WORTH_A_SWEEP, WORTHWHILE
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, IntArray
 from latentdag.core.optimize import maximize
 
 Order = tuple[int, ...]  # rows, sources first
-
-#: Fits that promise to end this many nats behind the best are given up.
-NEAR = 10.0
-
-#: A walk through the order gives up when it has lost this many nats: deep valleys lie between good orders.
-DEEP = 500.0
-
-#: Nats that a walk must gain: neighbours that have nothing to do with each other swap for next to nothing.
-WORTHWHILE = 0.5
-
-#: Nats per pair of latents below which a sweep is not worth another: about a tenth of what noise alone yields.
-WORTH_A_SWEEP = 0.05
 
 
 @dataclass(frozen=True)
@@ -62,10 +51,10 @@ def full_parents(order: Order) -> tuple[IntArray, ...]:
     return tuple(parents)
 
 
-def fit_flag(design: Design, H: Array, order: Order, at_least: float = -np.inf, gain_tol: float = 1e-3) -> Flag | None:
+def fit_flag(design: Design, H: Array, order: Order, at_least: float = -np.inf) -> Flag | None:
     """Maximum likelihood for one full order."""
     soft = replace(design, soft=(False, *(True,) * (len(design.n) - 1)))
-    fitted = maximize(soft, H, full_parents(order), gain_tol=gain_tol, at_least=at_least)
+    fitted = maximize(soft, H, full_parents(order), gain_tol=GAIN_OF_ORDERS, at_least=at_least)
     return None if fitted is None else Flag(fitted.value, fitted.H, order)
 
 
@@ -335,7 +324,7 @@ def climb_by_refits(
             if flag is None:
                 continue
             notice(flag)
-            if flag.value > best.value + 1e-3:
+            if flag.value > best.value + GAIN_OF_A_MOVE:
                 best = flag
                 break
         else:

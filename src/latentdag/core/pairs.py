@@ -23,20 +23,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import optimize
 
+from latentdag.core.effort import HOPELESS, ORDER_FREE_STEPS, PARSIMONY
 from latentdag.core.linalg import Array, IntArray, Spectrum, complement
 from latentdag.core.ranks import eigenvalue_terms
 
 TINY = float(np.finfo(float).tiny)
-
-#: Nats by which parents of a target must explain the contexts better than calling it a source.
-PARSIMONY = 3.0
-
-#: Nats that a source may leave unexplained before it is out of the question.
-HOPELESS = 50.0
-
-#: Steps towards the maximum of the order-free likelihood. It is flat where latents are (nearly) sources, and further
-#: steps follow the noise: stopping early is what regularises it.
-ORDER_FREE_STEPS = 20
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,7 @@ class Pair:
     gaps: Sequence[float]
 
 
-def candidates(Delta: Array, tol: float) -> list[tuple[Array, Array]]:
+def solutions(Delta: Array, tol: float) -> list[tuple[Array, Array]]:
     """All (u, m) with ``Delta = u uᵀ − m mᵀ`` and ‖m‖ = 1; none if Delta is no single-node change.
 
     Parameters
@@ -76,10 +67,10 @@ def candidates(Delta: Array, tol: float) -> list[tuple[Array, Array]]:
         return [(np.sqrt(max(1.0 + w[kept[0]], 0.0)) * v, v)]
     if len(kept) != 2 or not w[kept[0]] < 0 < w[kept[1]]:
         return []
-    return _two_candidates(w[kept[1]], -w[kept[0]], V[:, kept[1]], V[:, kept[0]])
+    return _two_solutions(w[kept[1]], -w[kept[0]], V[:, kept[1]], V[:, kept[0]])
 
 
-def _two_candidates(a: float, b: float, v_plus: Array, v_minus: Array) -> list[tuple[Array, Array]]:
+def _two_solutions(a: float, b: float, v_plus: Array, v_minus: Array) -> list[tuple[Array, Array]]:
     b = min(b, 1.0)
     s, c = np.sqrt(a * (1 - b) / (a + b)), np.sqrt(b * (1 + a) / (a + b))
     sinh = np.sqrt((1 - b) / (a + b))
@@ -93,9 +84,9 @@ def _two_candidates(a: float, b: float, v_plus: Array, v_minus: Array) -> list[t
     return pairs
 
 
-def other_candidate(u: Array, m: Array, tol: float = 1e-9) -> tuple[Array, Array] | None:
+def other_solution(u: Array, m: Array, tol: float = 1e-9) -> tuple[Array, Array] | None:
     """The second (u, m) with the same difference and ‖m‖ = 1; None where u ∥ m, so that there is only one."""
-    found = candidates(np.outer(u, u) - np.outer(m, m), tol)
+    found = solutions(np.outer(u, u) - np.outer(m, m), tol)
     return min(found, key=lambda pair: abs(pair[1] @ m)) if len(found) == 2 else None
 
 
@@ -109,13 +100,13 @@ def estimate_pairs(S: Array, n: Array, contexts: Sequence[int], same: Sequence[S
     contexts : those to estimate
     same : for each of them, all contexts that hit the same target
     """
-    options = [_options(S[k], n[0], n[k]) for k in contexts]
+    options = [_solutions_of(S[k], n[0], n[k]) for k in contexts]
     owner = np.repeat(np.arange(len(contexts)), [len(o.rows) for o in options])
     M = np.array([m for o in options for _, m in o.rows])
     alone = np.concatenate([o.cost for o in options])
     variance, clash = _misfits(M, S, n, owner, same)
     alone = alone + variance
-    chosen = _settle(alone, clash, owner)
+    chosen = _choose_solutions(alone, clash, owner)
     # what each candidate costs next to those chosen for the other contexts
     costs = alone + clash[:, chosen].sum(axis=1) - clash[np.arange(len(M)), chosen[owner]]
     pairs, start = [], 0
@@ -130,14 +121,14 @@ def estimate_pairs(S: Array, n: Array, contexts: Sequence[int], same: Sequence[S
 
 
 @dataclass(frozen=True)
-class _Options:
-    """Candidate rows of one context, and what each leaves unexplained in that context, in nats."""
+class _Solutions:
+    """FittedGraph rows of one context, and what each leaves unexplained in that context, in nats."""
 
     rows: list[tuple[Array, Array]]
     cost: Array
 
 
-def _options(S: Array, n_0: float, n_k: float) -> _Options:
+def _solutions_of(S: Array, n_0: float, n_k: float) -> _Solutions:
     """A source, whose one eigenvalue says all, or the two candidates of the strongest eigenvalue at either end.
 
     The eigenvalue that a source leaves unexplained is judged against the next one at its end, which is noise: the test
@@ -150,13 +141,13 @@ def _options(S: Array, n_0: float, n_k: float) -> _Options:
     first, second = (0, 1) if terms[0] > terms[1] else (1, 0)
     rows = [(V[:, first] / np.sqrt(scale[first]), V[:, first])]
     if (scale[first] < 1) == (scale[second] < 1):
-        return _Options(rows, np.zeros(1))
+        return _Solutions(rows, np.zeros(1))
     up, down = (first, second) if scale[first] < 1 else (second, first)
-    rows += _two_candidates(1 / scale[up] - 1, 1 - 1 / scale[down], V[:, up], V[:, down])
+    rows += _two_solutions(1 / scale[up] - 1, 1 - 1 / scale[down], V[:, up], V[:, down])
     unexplained = _unexplained(spectrum, float(scale[second]), second == 0, n_0, n_k)
     if unexplained > HOPELESS:
-        return _Options(rows[1:], np.zeros(2))
-    return _Options(rows, np.array([unexplained, PARSIMONY, PARSIMONY]))
+        return _Solutions(rows[1:], np.zeros(2))
+    return _Solutions(rows, np.array([unexplained, PARSIMONY, PARSIMONY]))
 
 
 def _unexplained(spectrum: Spectrum, end: float, lowest: bool, n_0: float, n_k: float) -> float:
@@ -208,7 +199,7 @@ def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Seque
     return variance, clash
 
 
-def _settle(alone: Array, clash: Array, owner: IntArray) -> IntArray:
+def _choose_solutions(alone: Array, clash: Array, owner: IntArray) -> IntArray:
     """One candidate per context with little misfit in total.
 
     Start from what each says alone: the variance of its noise in all other contexts, which is what the linear system of

@@ -1,44 +1,39 @@
-"""The search for order and graph, from starts to the answer (MATH.md 3.4).
+"""The search for order and graph, from starts to the answer (docs/math.md, The search).
 
-Few latents: climb over full orders from every start, one latent moved at a time, each move judged after refitting the
-unmixing, and of the likeliest take the one with most evidence. Many latents: walk latents to their places with the rows
-adapting, then go on with sparse graphs, which are cheaper and less noisy: prune, refit, walk again, turn edges round,
-all under the penalised likelihood. The graph is what is worth its penalty: single edges are added and dropped to the
-end. Every step only ever accepts a higher value.
+One question for any number of latents: which order has most evidence (:mod:`latentdag.core.evidence`), and which of its
+edges are worth their penalty? The size of the problem decides only how orders are found that deserve the question.
+
+1. *Climb.* From every start, walk each latent to its best place in the order with the rows adapting
+   (:mod:`latentdag.core.orders`). Then look around: with few latents, move one latent at a time and refit the full
+   order; with many, prune, refit and turn single edges round, because sparse graphs are cheaper and less noisy
+   (:mod:`latentdag.core.graphs`).
+2. *Compare.* Of all orders that came near the best, take the one with most evidence.
+3. *Edges.* Prune its edges, then add and drop single ones, each judged after a refit (:mod:`latentdag.core.toggles`).
+
+Every step only ever accepts a higher value. How hard each tries is in :mod:`latentdag.core.effort`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from latentdag.core.evidence import order_evidence
-from latentdag.core.graphs import (
-    Candidate,
-    Rules,
-    climb_graphs,
-    fit_graph,
-    fit_pruned,
-    perfect_rows,
-    reverse_edges,
+from latentdag.core.effort import (
+    INSERT_UP_TO,
+    LEAST_PATIENCE,
+    MOST_ORDERS,
+    NEAR,
+    NEAR_ORDERS,
+    PATIENCE,
+    SWEEPS,
+    WITHIN_REACH,
 )
+from latentdag.core.evidence import order_evidence
+from latentdag.core.graphs import FittedGraph, Rules, climb_graphs, fit_graph, fit_pruned, perfect_rows, reverse_edges
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array
 from latentdag.core.orders import Flag, Order, climb, climb_by_refits, fit_flag
 from latentdag.core.toggles import toggle_edges
-
-#: Up to this many latents, all moves of one latent are tried over full orders, from every start.
-FEW = 8
-
-#: Sweeps over the full order before sparse graphs, which are more accurate, take over: this many over the number of
-#: latents, because a sweep costs more the more there are.
-SWEEPS = 320
-
-#: Nats that adding and dropping single edges may make good between the ends of two starts.
-WITHIN_REACH = 30.0
-
-#: Full orders this many nats behind the likeliest may have more evidence, and how many of them are looked at.
-NEAR_ORDERS, MOST_ORDERS = 4.0, 12
 
 
 @dataclass(frozen=True)
@@ -47,21 +42,49 @@ class Found:
 
     Attributes
     ----------
-    best : Candidate
+    best : FittedGraph
     values : tuple of float
-        What each start led to: the likelihood of its best full order (few latents) or its best score (many).
+        What each start led to, in nats: the value of its best rival.
     runner_up : (order, gap in nats) or None
-        The next best order that was fitted to the end and contradicts the graph: by evidence for few latents, by score
-        for many.
+        The next best order that was fitted and contradicts the graph. The gap is one of evidence where both orders were
+        compared by evidence.
     """
 
-    best: Candidate
+    best: FittedGraph
     values: tuple[float, ...]
     runner_up: tuple[Order, float] | None
 
 
+@dataclass(frozen=True)
+class Rival:
+    """An order that the search fitted on its way.
+
+    Attributes
+    ----------
+    value : float
+        How good it looked: the likelihood of the full order, or the score of a graph with that order. All rivals of one
+        search have the same kind of value.
+    H : (d, r) rows
+    order : Order
+    graph : the graph, where one was fitted
+    """
+
+    value: float
+    H: Array
+    order: Order
+    graph: FittedGraph | None = None
+
+    @classmethod
+    def of_graph(cls, graph: FittedGraph) -> "Rival":
+        return cls(graph.score, graph.optimum.H, graph.order, graph)
+
+
+#: Where one start led: all orders that were fitted on the way, the best first.
+End = list[Rival]
+
+
 def linear_order(E: Array, permit: Callable[[Order], bool] = lambda order: True) -> Order:
-    """The order that puts most evidence forward: ``E[i, j] ≥ 0`` speaks for j before i.
+    """Return the order that puts most of E forward: ``E[i, j] ≥ 0`` speaks for j before i.
 
     Repeated best insertion of one element, from a greedy start (least evidence of ancestors first).
     """
@@ -87,120 +110,94 @@ def linear_order(E: Array, permit: Callable[[Order], bool] = lambda order: True)
     return tuple(order)
 
 
-@dataclass(frozen=True)
-class End:
-    """Where one start led.
-
-    Attributes
-    ----------
-    value : float
-        The likelihood of the best full order (few latents), or the score of the best graph (many).
-    flags : full orders fitted to the end on the way (few)
-    graph : the best graph (many)
-    scores : of all orders fitted on the way (many)
-    """
-
-    value: float
-    flags: Mapping[Order, Flag]
-    graph: Candidate | None
-    scores: Mapping[Order, float]
-
-
 def search(design: Design, starts: Sequence[tuple[Array, Order]], rules: Rules) -> Found | None:
-    """The best order and graph over all starts; None if no start has a likelihood."""
+    """Return the best order and graph over all starts; None if no start has a likelihood."""
     return conclude(design, [climb_from(design, start, rules) for start in starts], rules)
 
 
 @np.errstate(all="ignore")  # other processes have settings of their own
-def climb_from(design: Design, start: tuple[Array, Order], rules: Rules) -> End | None:
-    """The best order, and for many latents graph, that can be reached from one start."""
-    return (_few if design.d <= FEW else _many)(design, *start, rules)
+def climb_from(design: Design, start: tuple[Array, Order], rules: Rules) -> End:
+    """Return the orders that a climb from one start has fitted; none if the start has no likelihood."""
+    climbed = _by_insertions if design.d <= INSERT_UP_TO else _by_reversals
+    return sorted(climbed(design, *start, rules), key=lambda rival: -rival.value)
 
 
-def conclude(design: Design, found: Sequence[End | None], rules: Rules) -> Found | None:
-    """The best graph of all ends, fitted to the last digit, and its rivals."""
-    ends = [end for end in found if end is not None]
-    concluded = (_conclude_few if design.d <= FEW else _conclude_many)(design, ends, rules) if ends else None
-    if concluded is None:
+def _by_insertions(design: Design, H: Array, order: Order, rules: Rules) -> list[Rival]:
+    """Climb over full orders, every insertion of one latent judged after a refit."""
+    walked = climb(design, H, order, rules.permit)
+    start = fit_flag(design, walked.H, walked.order)
+    if start is None:
+        return []
+    fitted: list[Flag] = [start]
+    climb_by_refits(design, start, rules.permit, fitted.append)
+    return [Rival(flag.value, flag.H, flag.order) for flag in fitted]
+
+
+def _by_reversals(design: Design, H: Array, order: Order, rules: Rules) -> list[Rival]:
+    """Climb over sparse graphs: prune, refit and walk, then turn single edges round."""
+    walked = climb(design, H, order, rules.permit, sweeps=max(2, SWEEPS // design.d))
+    start = climb_graphs(design, walked.H, walked.order, rules)
+    if start is None:
+        return []
+    fitted: list[FittedGraph] = []
+    best = reverse_edges(design, start, rules, max(LEAST_PATIENCE, PATIENCE // design.d), fitted.append)
+    return [Rival.of_graph(graph) for graph in (best, *fitted)]
+
+
+def conclude(design: Design, ends: Sequence[End], rules: Rules) -> Found | None:
+    """Compare the orders that all starts led to, and fit the graph of the best to the last digit."""
+    ends = _with_edges(design, [end for end in ends if end], rules)
+    if not ends:
         return None
-    best, values, gaps = concluded
-    best = fit_graph(design, best.optimum.H, best.parents, best.order, rules) or best
-    rivals = sorted((gap, order) for order, gap in gaps.items() if _contradicts(order, best))
-    return Found(best, values, (rivals[0][1], rivals[0][0]) if rivals else None)
+    rivals = _best_of_each_order(rival for end in ends for rival in end)
+    chosen, gaps = _most_evidence(design, rivals, rules)
+    graph = chosen.graph or fit_pruned(design, perfect_rows(design, chosen.H, chosen.order), chosen.order, rules)
+    if graph is None:
+        return None
+    graph = toggle_edges(design, graph, rules)
+    best = fit_graph(design, graph.optimum.H, graph.parents, graph.order, rules) or graph
+    against = sorted((gap, order) for order, gap in gaps.items() if _contradicts(order, best))
+    return Found(best, tuple(end[0].value for end in ends), (against[0][1], against[0][0]) if against else None)
 
 
-#: A graph, what each start led to, and by how many nats every order that was fitted is behind.
-Concluded = tuple[Candidate, tuple[float, ...], dict[Order, float]]
+def _with_edges(design: Design, ends: Sequence[End], rules: Rules) -> list[End]:
+    """Add and drop single edges of each end's best graph, if it is near the best; starts often lead to the same one."""
+    top, done = max((end[0].value for end in ends), default=0.0), {}
+    toggled: list[End] = []
+    for best, *others in ends:
+        if best.graph is not None and best.value > top - WITHIN_REACH:
+            key = tuple(tuple(parents.tolist()) for parents in best.graph.parents)
+            if key not in done:
+                done[key] = Rival.of_graph(toggle_edges(design, best.graph, rules))
+            best = done[key]
+        toggled.append([best, *others])
+    return toggled
 
 
-def _conclude_few(design: Design, ends: Sequence[End], rules: Rules) -> Concluded | None:
-    """The order of most evidence among the likeliest, and its edges."""
-    flags: dict[Order, Flag] = {}
-    for flag in (flag for end in ends for flag in end.flags.values()):
-        if flag.order not in flags or flag.value > flags[flag.order].value:
-            flags[flag.order] = flag
-    ranked = sorted(flags.values(), key=lambda flag: -flag.value)
-    gaps = {flag.order: ranked[0].value - flag.value for flag in ranked}
-    chosen, near = ranked[0], [flag for flag in ranked[:MOST_ORDERS] if gaps[flag.order] < NEAR_ORDERS]
-    if len(near) > 1 and not any(design.soft):  # soft interventions leave edges within the order open
-        evidence = {flag.order: order_evidence(design, flag, rules) for flag in near}
-        chosen = max(near, key=lambda flag: evidence[flag.order])
-        gaps |= {order: evidence[chosen.order] - value for order, value in evidence.items()}
-    best = fit_pruned(design, perfect_rows(design, chosen.H, chosen.order), chosen.order, rules)
-    return None if best is None else (toggle_edges(design, best, rules), tuple(end.value for end in ends), gaps)
+def _best_of_each_order(rivals: Iterable[Rival]) -> list[Rival]:
+    best: dict[Order, Rival] = {}
+    for rival in rivals:
+        if rival.order not in best or rival.value > best[rival.order].value:
+            best[rival.order] = rival
+    return sorted(best.values(), key=lambda rival: -rival.value)
 
 
-def _conclude_many(design: Design, ends: Sequence[End], rules: Rules) -> Concluded:
-    """The graph of the highest score once single edges have been added and dropped."""
-    toggled = _toggled(design, [end.graph for end in ends if end.graph is not None], rules)
-    top = max(end.value for end in ends)
-    gaps: dict[Order, float] = {}
-    for order, score in (item for end in ends for item in end.scores.items()):
-        gaps[order] = min(top - score, gaps.get(order, np.inf))
-    return max(toggled, key=lambda graph: graph.score), tuple(graph.score for graph in toggled), gaps
+def _most_evidence(design: Design, ranked: Sequence[Rival], rules: Rules) -> tuple[Rival, dict[Order, float]]:
+    """Return the rival with most evidence, and by how many nats every order is behind."""
+    gaps = {rival.order: ranked[0].value - rival.value for rival in ranked}
+    reach = NEAR_ORDERS if ranked[0].graph is None else NEAR  # scores of rivals that were fitted in passing are rough
+    near = [rival for rival in ranked[:MOST_ORDERS] if gaps[rival.order] < reach]
+    if len(near) == 1 or any(design.soft):  # soft interventions leave edges within the order open
+        return ranked[0], gaps
+    evidence = {}
+    for rival in near:
+        full = fit_flag(design, rival.H, rival.order) if rival.graph else Flag(rival.value, rival.H, rival.order)
+        evidence[rival.order] = -np.inf if full is None else order_evidence(design, full, rules)
+    chosen = max(near, key=lambda rival: evidence[rival.order])
+    return chosen, gaps | {order: evidence[chosen.order] - value for order, value in evidence.items()}
 
 
-def _toggled(design: Design, candidates: Sequence[Candidate], rules: Rules) -> list[Candidate]:
-    """Candidates near the best with single edges added and dropped; starts often lead to one and the same."""
-    found: list[Candidate] = []
-    top, done = max(candidate.score for candidate in candidates), {}
-    for candidate in candidates:
-        graph = tuple(tuple(parents.tolist()) for parents in candidate.parents)
-        if graph not in done and candidate.score > top - WITHIN_REACH:
-            done[graph] = toggle_edges(design, candidate, rules)
-        found.append(done.get(graph, candidate))
-    return found
-
-
-def _contradicts(order: Order, best: Candidate) -> bool:
-    """Whether an order turns some edge of the graph round; other orders say the same as the best."""
+def _contradicts(order: Order, best: FittedGraph) -> bool:
+    """Tell whether an order turns some edge of the graph round; other orders say the same as the best."""
     position = np.argsort(order)
     return any(position[j] > position[i] for i, parents in enumerate(best.parents) for j in parents)
-
-
-def _few(design: Design, H: Array, order: Order, rules: Rules) -> End | None:
-    flag = climb(design, H, order, rules.permit)
-    start = fit_flag(design, flag.H, flag.order)
-    if start is None:
-        return None
-    flags = {start.order: start}
-
-    def notice(flag: Flag) -> None:
-        flags[flag.order] = flag
-
-    end = climb_by_refits(design, start, rules.permit, notice)
-    return End(end.value, flags, None, {})
-
-
-def _many(design: Design, H: Array, order: Order, rules: Rules) -> End | None:
-    flag = climb(design, H, order, rules.permit, sweeps=max(2, SWEEPS // design.d))
-    best = climb_graphs(design, flag.H, flag.order, rules)
-    if best is None:
-        return None
-    scores: dict[Order, float] = {}
-
-    def notice(candidate: Candidate) -> None:
-        scores[candidate.order] = max(candidate.score, scores.get(candidate.order, -np.inf))
-
-    best = reverse_edges(design, best, rules, patience=max(5, 400 // design.d), notice=notice)
-    return End(best.score, {}, best, scores)

@@ -5,22 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from latentdag.core.edge_gains import edge_worth
-from latentdag.core.graphs import Candidate, Rules, TwoRegressions, fit_graph
+from latentdag.core.effort import ALL_ADAPT_UP_TO, GAIN_OF_A_MOVE, GAIN_OF_EDGES, TRY_IF_ALL_ADAPT, TRY_IF_ONE_ADAPTS
+from latentdag.core.graphs import FittedGraph, Rules, TwoRegressions, fit_graph
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
 from latentdag.core.orders import Order
 
-#: Number of latents up to which what edges are worth is computed with all rows adapting: the price grows as d⁶.
-#: With soft interventions never: rows can take over edges within the ancestor relation, and would leave their meaning.
-ALL_ADAPT_UP_TO = 50
 
-#: Edges worth less than the first many times their penalty are tried without, absent ones worth more than the second
-#: with it. What edges are worth when all rows adapt is within a few per cent of what a refit says; when only the
-#: child's row adapts, it can be far off.
-TRY_IF_ALL_ADAPT, TRY_IF_ONE_ADAPTS = (1.3, 0.8), (5.0, 0.4)
-
-
-def toggle_edges(design: Design, best: Candidate, rules: Rules) -> Candidate:
+def toggle_edges(design: Design, best: FittedGraph, rules: Rules) -> FittedGraph:
     """Add or drop edges near the border of significance, most promising first, while the score grows.
 
     An edge may be added against the order if that closes no cycle; the order then follows.
@@ -36,9 +28,11 @@ def toggle_edges(design: Design, best: Candidate, rules: Rules) -> Candidate:
             order = best.order if j in best.parents[i] else order_with_edge(best.order, best.parents, i, j)
             if order is None:  # an edge that was added before it has come in the way
                 continue
-            found = fit_graph(design, best.optimum.H, parents, order, rules, gain_tol=0.02, at_least=best.score)
+            found = fit_graph(
+                design, best.optimum.H, parents, order, rules, gain_tol=GAIN_OF_EDGES, at_least=best.score
+            )
             tried.add((i, j))
-            if found is not None and found.score > best.score + 1e-3:
+            if found is not None and found.score > best.score + GAIN_OF_A_MOVE:
                 best, changed = found, True
                 if not sure:  # what the others are worth has changed too much
                     break
@@ -66,7 +60,7 @@ def order_with_edge(order: Order, parents: Sequence[IntArray], i: int, j: int) -
     return (*order[:first], *moved, *order[last + 1 :])
 
 
-def _borderline(design: Design, best: Candidate, rules: Rules) -> list[tuple[int, int]]:
+def _borderline(design: Design, best: FittedGraph, rules: Rules) -> list[tuple[int, int]]:
     """Pairs (child, parent) whose edge may be better dropped or added, most promising first."""
     d = design.d
     present, ancestors = np.zeros((d, d), dtype=bool), np.zeros((d, d), dtype=bool)
@@ -84,7 +78,7 @@ def _borderline(design: Design, best: Candidate, rules: Rules) -> list[tuple[int
     return [(int(i), int(j)) for _, i, j in sorted((loss[i, j], i, j) for i, j in np.argwhere(near))]
 
 
-def _worth_in_order(design: Design, best: Candidate, present: BoolArray) -> Array:
+def _worth_in_order(design: Design, best: FittedGraph, present: BoolArray) -> Array:
     """Nats (d, d) that edges forward in the order are worth, only the child's row adapting, along its predecessors."""
     regress, worth = TwoRegressions(design, best.optimum.H, best.order), np.zeros((design.d, design.d))
     for t, i in enumerate(best.order[1:], start=1):

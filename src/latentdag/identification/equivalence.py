@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from latentdag.core.linalg import Array
-from latentdag.core.pairs import other_candidate
+from latentdag.core.pairs import other_solution
 from latentdag.errors import clear_numerics
 from latentdag.model.intervention import Change, Intervention
 from latentdag.model.model import LatentModel
@@ -87,7 +87,7 @@ def flipped(model: LatentModel, name: str) -> LatentModel | None:
     M = B_0 @ model.unmixing
     variance = changes[0].variance if changes[0].variance is not None else model.noise_variance[k]
     c = np.linalg.inv(B_0)[k] / np.sqrt(variance)
-    pair = other_candidate(c, np.eye(len(M))[k])
+    pair = other_solution(c, np.eye(len(M))[k])
     if pair is None:
         return None
     u, m = pair

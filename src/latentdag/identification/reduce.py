@@ -221,7 +221,7 @@ def _groups(Delta: np.ndarray, members: Sequence[int], tol: float) -> list[list[
     """
     graph: nx.Graph = nx.Graph()
     graph.add_nodes_from(members)
-    rows = {k: [m for _, m in pairs.candidates(Delta[k], tol)] for k in members}
+    rows = {k: [m for _, m in pairs.solutions(Delta[k], tol)] for k in members}
     graph.add_edges_from(
         (k, j)
         for k in members
@@ -262,9 +262,9 @@ def _noise_rows(
     """Candidates (u, m) of a group: m explains every context of the group and keeps unit variance in all others."""
     outside = [j for j in range(len(Delta)) if j not in group]
     kept = []
-    for u, m in pairs.candidates(Delta[group[0]], tol):
+    for u, m in pairs.solutions(Delta[group[0]], tol):
         unit_elsewhere = all(abs(m @ Sigma[j] @ m - 1) < 1e2 * tol for j in outside)
-        shared = all(any(_parallel(m, n) for _, n in pairs.candidates(Delta[k], tol)) for k in group[1:])
+        shared = all(any(_parallel(m, n) for _, n in pairs.solutions(Delta[k], tol)) for k in group[1:])
         if unit_elsewhere and shared:
             kept.append((u, m))
     return kept

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from latentdag.core.graphs import Candidate
+from latentdag.core.graphs import FittedGraph
 from latentdag.core.likelihood import shares
 from latentdag.core.linalg import Array
 from latentdag.core.search import Found
@@ -38,7 +38,7 @@ def finish(
     best, design = found.best, prepared.design
     order = tuple(prepared.latents[i] for i in best.order)
     rows = list(reversed(best.order))
-    model = model_of_candidate(m, prepared, best)
+    model = model_of_graph(m, prepared, best)
     if options.unintervened == "upstream" and "soft" not in prepared.kinds.values():
         model = reduced_model(model)  # latents that nobody intervened on, in canonical rotation
     model = model.reordered([prepared.latents[i] for i in rows]).rescaled("paper")
@@ -71,7 +71,7 @@ def finish(
     return Fit(model, order, graph, float(loglik), counts, bool(best.optimum.converged), options, details)
 
 
-def _shrinkage_gain(prepared: Prepared, best: Candidate) -> float:
+def _shrinkage_gain(prepared: Prepared, best: FittedGraph) -> float:
     """By how many nats shrunk covariances S are likelier than the data as they are.
 
     The data's are ``S + w/(1 − w) (S − C)``, with C pooled over all contexts before shrinking.
@@ -90,7 +90,7 @@ def _shrinkage_gain(prepared: Prepared, best: Candidate) -> float:
     return 0.5 * float(total)
 
 
-def _warn(m: Moments, prepared: Prepared, best: Candidate) -> None:
+def _warn(m: Moments, prepared: Prepared, best: FittedGraph) -> None:
     """What a user should know before believing the fit."""
     if not best.optimum.converged:
         warnings.warn(
@@ -108,7 +108,7 @@ def _warn(m: Moments, prepared: Prepared, best: Candidate) -> None:
         )
 
 
-def model_of_candidate(m: Moments, prepared: Prepared, best: Candidate) -> LatentModel:
+def model_of_graph(m: Moments, prepared: Prepared, best: FittedGraph) -> LatentModel:
     """The fitted model in features, rows in the order of the design."""
     design, latents, d = prepared.design, prepared.latents, prepared.design.d
     H, rows = best.optimum.H, best.optimum.rows

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from latentdag.core.context_error import ContextError
-from latentdag.core.graphs import Candidate, prune
+from latentdag.core.graphs import FittedGraph, prune
 from latentdag.core.likelihood import evaluate
 from latentdag.core.linalg import Array
 from latentdag.core.optimize import Optimum, unit_rows
@@ -59,4 +59,4 @@ def _evaluated(prepared: Prepared, H: Array, parents: Sequence[Any], order: tupl
     if at is None:
         raise ContextError(0, "the closed form has no finite likelihood: the covariances are too near singular")
     optimum = Optimum(H, at.value, at.rows, float("nan"), True)
-    return Found(Candidate(at.value, optimum, tuple(parents), order), (at.value,), None)
+    return Found(FittedGraph(at.value, optimum, tuple(parents), order), (at.value,), None)

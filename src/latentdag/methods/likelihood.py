@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 
 from latentdag.core.context_error import ContextError
-from latentdag.core.graphs import Candidate, Rules, fit_graph, fit_pruned, perfect_rows
+from latentdag.core.graphs import FittedGraph, Rules, fit_graph, fit_pruned, perfect_rows
 from latentdag.core.linalg import independent_rows
 from latentdag.core.orders import fit_flag
 from latentdag.core.search import Found, climb_from, conclude
@@ -115,7 +115,7 @@ def _fit_given_order(prepared: Prepared, starts: Sequence[Start], rules: Rules, 
     if not rules.permit(order):
         raise ValueError("the order contradicts a required edge")
     rules = replace(rules, allowed=rules.allowed & (np.argsort(order) < np.argsort(order)[:, None]))
-    found: list[Candidate | None] = []
+    found: list[FittedGraph | None] = []
     for H, _ in starts:
         flag = fit_flag(prepared.design, H, order)
         rows = perfect_rows(prepared.design, H if flag is None else flag.H, order)
@@ -126,7 +126,7 @@ def _fit_given_order(prepared: Prepared, starts: Sequence[Start], rules: Rules, 
     return _best(found)
 
 
-def _best(found: Iterable[Candidate | None]) -> Found | None:
+def _best(found: Iterable[FittedGraph | None]) -> Found | None:
     kept = [candidate for candidate in found if candidate is not None]
     if not kept:
         return None

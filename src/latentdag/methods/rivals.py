@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from latentdag.core.graphs import Candidate, Rules
+from latentdag.core.effort import INSERT_UP_TO
+from latentdag.core.graphs import FittedGraph, Rules
 from latentdag.core.linalg import Array, complement
-from latentdag.core.pairs import other_candidate
-from latentdag.core.search import FEW, Found, climb_from, conclude
+from latentdag.core.pairs import other_solution
+from latentdag.core.search import Found, climb_from, conclude
 from latentdag.methods.design import Prepared
 from latentdag.methods.starts import Start
 
@@ -36,7 +37,7 @@ def with_rivals(prepared: Prepared, found: Found, rules: Rules) -> tuple[Found, 
     fits = [found]
     for fit in fits:  # grows while it is walked: the second candidate of one latent can open or close another's
         for i in _open_latents(prepared, fit.best):
-            other = _from_other_candidate(prepared, fit.best, i, rules) if len(fits) < AT_MOST else None
+            other = _from_other_solution(prepared, fit.best, i, rules) if len(fits) < AT_MOST else None
             if other is not None and not any(_same(prepared, other.best, known.best) for known in fits):
                 top = max(known.best.optimum.value for known in fits)
                 if other.best.optimum.value > top - AMBIGUOUS or other.best.score > found.best.score:
@@ -57,7 +58,7 @@ def with_rivals(prepared: Prepared, found: Found, rules: Rules) -> tuple[Found, 
     return best, rivals
 
 
-def _same(prepared: Prepared, a: Candidate, b: Candidate) -> bool:
+def _same(prepared: Prepared, a: FittedGraph, b: FittedGraph) -> bool:
     return all(_cosine(a.optimum.H[i], b.optimum.H[i]) >= SAME for i in _targeted(prepared))
 
 
@@ -69,11 +70,11 @@ def _cosine(a: Array, b: Array) -> float:
     return float(abs(a @ b) / np.sqrt((a @ a) * (b @ b)))
 
 
-def _n_edges(candidate: Candidate) -> int:
+def _n_edges(candidate: FittedGraph) -> int:
     return sum(len(parents) for parents in candidate.parents)
 
 
-def _open_latents(prepared: Prepared, best: Candidate) -> list[int]:
+def _open_latents(prepared: Prepared, best: FittedGraph) -> list[int]:
     """Latents hit by one perfect intervention each; where there are many, only those without targeted causes.
 
     Others have no second candidate, but in samples a spurious edge may hide that a latent belongs here.
@@ -83,23 +84,23 @@ def _open_latents(prepared: Prepared, best: Candidate) -> list[int]:
     once = [i for i in dict.fromkeys(hit) if hit.count(i) == 1]
     soft = {i for rows, is_soft in zip(design.hits, design.soft, strict=True) for i in rows if is_soft}
     once = [i for i in once if i not in soft]
-    return once if design.d <= FEW else [i for i in once if not set(best.parents[i]).intersection(hit)]
+    return once if design.d <= INSERT_UP_TO else [i for i in once if not set(best.parents[i]).intersection(hit)]
 
 
-def _from_other_candidate(prepared: Prepared, best: Candidate, i: int, rules: Rules) -> Found | None:
+def _from_other_solution(prepared: Prepared, best: FittedGraph, i: int, rules: Rules) -> Found | None:
     start = _other_start(prepared, best, i, rules)
     if start is None:
         return None
     return conclude(prepared.design, [climb_from(prepared.design, start, rules)], rules)
 
 
-def _other_start(prepared: Prepared, best: Candidate, i: int, rules: Rules) -> Start | None:
+def _other_start(prepared: Prepared, best: FittedGraph, i: int, rules: Rules) -> Start | None:
     d, rows = prepared.design.d, best.optimum.rows
     mechanisms = prepared.design.mechanisms(best.parents)
     q = next(q for q, mechanism in enumerate(mechanisms) if q >= d and mechanism.latent == i)
     B_inv = np.linalg.inv(rows[:d])
     M = rows[:d] @ best.optimum.H
-    pair = other_candidate(rows[q] @ B_inv, np.eye(d)[i])
+    pair = other_solution(rows[q] @ B_inv, np.eye(d)[i])
     if pair is None:
         return None
     u, m = pair

@@ -6,18 +6,16 @@ import networkx as nx
 import numpy as np
 
 from latentdag.core.context_error import ContextError
+from latentdag.core.effort import INSERT_UP_TO, RAW_UP_TO
 from latentdag.core.graphs import Rules
 from latentdag.core.linalg import Array, complement
 from latentdag.core.pairs import Pair, estimate_pairs, refine_pairs
 from latentdag.core.projection import iterative_difference_projection
-from latentdag.core.search import FEW, linear_order
+from latentdag.core.search import linear_order
 from latentdag.methods.design import Prepared, single_target_contexts
 from latentdag.model.model import LatentModel
 
 Start = tuple[Array, tuple[int, ...]]  #: rows of the unmixing, and an order
-
-#: Up to this many latents the search starts from the closed form as it is, too.
-RAW_UP_TO = 64
 
 
 def context_pairs(prepared: Prepared) -> dict[int, Pair]:
@@ -79,11 +77,11 @@ def _leftover_row(prepared: Prepared, i: int, M: Array) -> Array:
 def make_starts(prepared: Prepared, pairs: Mapping[int, Pair], rules: Rules) -> list[Start]:
     starts = [closed_form_start(prepared, pairs, rules)]
     design = prepared.design
-    if (design.d > FEW or rules.rest) and pairs:
+    if (design.d > INSERT_UP_TO or rules.rest) and pairs:
         # a few steps of the order-free likelihood make better rows; where time allows, both go on
         refined = closed_form_start(prepared, _refined(prepared, pairs), rules)
         return [refined, *starts] if design.d <= RAW_UP_TO else [refined]
-    if design.d <= FEW and all(len(hit) == 1 for hit in design.hits[1:]) and len(design.hits) == design.d + 1:
+    if design.d <= INSERT_UP_TO and all(len(hit) == 1 for hit in design.hits[1:]) and len(design.hits) == design.d + 1:
         # few latents are cheap to start once more, from the paper's algorithm in whitened coordinates
         try:
             projected = iterative_difference_projection(np.linalg.inv(prepared.about_control))
