@@ -20,8 +20,8 @@ the mean of the statistic exceeds its degrees of freedom there corrects it (Bart
 *Noises of any law.* In coordinates of the noises each context's moments are off by a vector of errors: of the weighted
 products ``ε_i ε_j`` and, where means are used, of the ε_i. Scaled by √n_k its covariance is Γ_k, the identity if the
 noises are Gaussian. The statistic is the squared norm of what the tangent map leaves of these errors. With Q the
-projection on what it leaves, its mean is ``tr(QΓ)`` and its variance ``2 tr((QΓ)²)``, and a multiple of χ² that has both
-takes the place of χ².
+projection on what it leaves, its mean is ``tr(QΓ)`` and its variance ``2 tr((QΓ)²)``, and a multiple of χ² that has
+both takes the place of χ².
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,9 +3,9 @@
 docs/math.md, section "Information and standard errors", has the same in formulas.
 
 **The point.** A latent DAG has *mechanisms*: one structural row per latent in the contexts that leave it alone
-(together ``B_0``), and one more for each latent that a context targets. Number them 0 … d − 1 and d … d + q − 1. Context
-k puts d of them to work, one per latent, and their rows make ``B_k``. Its noise rows are ``F_k = B_k H``: applied to a
-sample they give ``F_k x = e + τ_k`` with e white and τ_k the mean noise of these mechanisms.
+(together ``B_0``), and one more for each latent that a context targets. Number them 0 … d − 1 and d … d + q − 1.
+Context k puts d of them to work, one per latent, and their rows make ``B_k``. Its noise rows are ``F_k = B_k H``:
+applied to a sample they give ``F_k x = e + τ_k`` with e white and τ_k the mean noise of these mechanisms.
 
 **The parameters** are, in this order,
 

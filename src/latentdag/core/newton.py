@@ -1,10 +1,11 @@
 """Solve for Newton steps with the Fisher information, as a matrix for few latents and as an operator for many.
 
 The information is that of :mod:`latentdag.core.jacobian`, in the same letters. Up to `DENSE_UP_TO` latents it is a
-matrix, and one step is an eigenvalue problem. Above, the step is found by conjugate gradients, which need products only.
+matrix, and one step is an eigenvalue problem. Above, the step is found by conjugate gradients, which need products
+only.
 
-**Products.** ``T = B_0 X + β B_0^{-1}`` are the rows of V of mechanisms left alone, and ``R = b X + β_k B_0^{-1}`` those
-of the intervened ones. A context with one target i has
+**Products.** ``T = B_0 X + β B_0^{-1}`` are the rows of V of mechanisms left alone, and ``R = b X + β_k B_0^{-1}``
+those of the intervened ones. A context with one target i has
 
     Ω_k = (T with row i replaced by R_k) D_k^{-1} = T + e_i tᵀ − c gᵀ,
 

@@ -124,9 +124,8 @@ def _newton_step(design: Design, H: Array, now: Evaluation, point: Point) -> Arr
         N = complement((M @ design.S_bar).T)
         rest = np.linalg.inv(np.linalg.cholesky(N.T @ design.S_bar @ N)) @ N.T
         # few samples can leave directions without information: no step along those
-        step = (
-            step + np.linalg.pinv(outside_information(point), rcond=1e-9, hermitian=True) @ now.gradient @ rest.T @ rest
-        )
+        inverse = np.linalg.pinv(outside_information(point), rcond=1e-9, hermitian=True)
+        step = step + inverse @ now.gradient @ rest.T @ rest
     return np.asarray(step)
 
 

@@ -93,7 +93,7 @@ class Response:
         self.delta = self.D_inv @ tau
 
     def _by_mechanism(self, L: Array) -> Array:
-        """Sort what belongs to latents (m, d, …) by the mechanisms that they follow (m, d + q, …), but for named rows."""
+        """Sort what belongs to latents (m, d, …) by the mechanism that they follow (m, d + q, …), named rows aside."""
         out = np.zeros((len(L), len(self.point.rows), *L.shape[2:]))
         of_fit = self.mechanism >= 0
         out[:, self.mechanism[of_fit]] = L[:, of_fit]

@@ -120,10 +120,11 @@ class Uncertainty:
                 continue  # without means there is no common mean to measure a shift from
             for block, error in self.std_errors(name, scaling):
                 rows, columns = self._labels(name, block)
-                for part, more in zip(
-                    parts.values(), ([name] * len(rows), rows, columns, block.estimate, error), strict=True
-                ):
-                    part.extend(more)
+                parts["quantity"] += [name] * len(rows)
+                parts["row"] += rows
+                parts["column"] += columns
+                parts["estimate"] += block.estimate.tolist()
+                parts["std_error"] += error.tolist()
         kinds = {"estimate": float, "std_error": float}
         table = pd.DataFrame({key: pd.Series(part, dtype=kinds.get(key, object)) for key, part in parts.items()})
         notes = [self.note, NOT_IDENTIFIED if np.isinf(table["std_error"]).any() else ""]
