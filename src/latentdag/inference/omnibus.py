@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from latentdag.core.goodness import goodness
-from latentdag.core.omnibus import MOMENTS_UP_TO, Noises, matched_traces, moment_errors, noises
+from latentdag.core.goodness import MOMENTS_UP_TO, Noises, goodness, matched_traces, moment_errors, noises
 from latentdag.core.optimize import maximize
 from latentdag.core.orders import full_parents
 from latentdag.core.ranks import moment_matched_p_value
@@ -102,13 +101,13 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
         if len(design.n) * model.n_moments > MOMENTS_UP_TO:
             return Omnibus(reason="too many moments for the test without Gaussian samples; data=None assumes them")
         Gamma = _error_covariances(m, prepared, model, data)
-        statistic, dof, p_value = moment_matched_p_value(statistic, *matched_traces(design.n, model, Gamma))
+        statistic, dof, p_value = moment_matched_p_value(statistic, *matched_traces(model, Gamma))
     return Omnibus(statistic, dof, p_value, -found.nats, robust=data is not None)
 
 
 def _error_covariances(m: Moments, prepared: Prepared, model: Noises, data: Samples) -> np.ndarray:
     """Covariance of the errors in the moments of every context, from a second pass over the samples."""
-    means = model.intercepts is not None
+    means = model.point.tau is not None
     total, second = np.zeros((len(m.contexts), model.n_moments)), np.zeros((len(m.contexts), *(model.n_moments,) * 2))
     for k, block in context_blocks(data, m.contexts, m.n_features):
         origin = m.means[0] if means else m.means[k]

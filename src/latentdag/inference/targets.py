@@ -1,7 +1,7 @@
 """Which latents a context acts on: contexts that were not in a fit, and unclaimed targets of those that were.
 
 Every latent has a joint test of its noise's mean, variance and independence of its parents
-(:mod:`latentdag.core.mechanisms`). Under its null a latent is left alone *whatever happens to the others*, so the tests
+(:mod:`latentdag.core.quantities`). Under its null a latent is left alone *whatever happens to the others*, so the tests
 of one context find one target, several or none without a search over sets. Exact nulls are rejected by enough cells;
 the effect sizes say whether it matters.
 """
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag.core.covariance import Gradient
-from latentdag.core.mechanisms import joint_test, law_of_context, statistics
-from latentdag.core.sample_scores import scores
+from latentdag.core.covariance import Gradient, joint_test
+from latentdag.core.jacobian import scores
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.samples import Samples, context_blocks
@@ -172,7 +171,7 @@ def off_targets(
         row = m.index(context)
         e, A = _noise_moments(uncertainty, m, row)
         sampled = None if data is None else _Sampled(uncertainty, data, context, m.means[row], A, k)
-        law = law_of_context(uncertainty.quantities, k)
+        law = uncertainty.quantities.law_of_context(k)
         asked.append(_Asked(context, fit.counts[k], (e, A), law, k, intervention.targets, sampled))
     return _result(_tests(uncertainty, asked, means), alpha, by_context=False)
 
@@ -275,12 +274,12 @@ def _tests(uncertainty: Uncertainty, asked: Sequence[_Asked], means: bool | None
         here = [each for each in asked if latent not in each.claimed]
         if not here:
             continue
-        gradients = [statistics(of, i, *each.law)[1] for each in here]
+        gradients = [of.statistics(i, *each.law)[1] for each in here]
         g = Gradient(np.vstack([one.inner for one in gradients]))
         estimated, known = covariance.blocks(g, 3), covariance.knows(g).reshape(-1, 3)
-        wanted = np.array([used_means if means is None else means and used_means, True, point.edge[i].any()])
+        wanted = np.array([used_means if means is None else means and used_means, True, of.edge[i].any()])
         for each, one, from_fit, known_i in zip(here, gradients, estimated, known, strict=True):
-            values, _ = statistics(of, i, *each.moments)
+            values, _ = of.statistics(i, *each.moments)
             if each.sampled is not None:
                 V = each.sampled.own(i) + from_fit + (each.sampled.shared(i, one) if each.k > 0 else 0.0)
             else:
