@@ -21,9 +21,9 @@ from scipy import sparse
 import latentdag as ld
 from latentdag import stream
 from latentdag.data import accumulate, blas, memory
-from latentdag.data.samples import context_blocks
+from latentdag.data.resume import ProgressFile
+from latentdag.data.second_pass import context_blocks
 from latentdag.data.sources.reader import ahead, rebatch
-from latentdag.data.unfinished import ProgressFile
 from latentdag.errors import SourceChangedWarning
 from latentdag.inference.resampling import block_moments
 

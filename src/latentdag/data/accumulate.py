@@ -13,7 +13,7 @@ Two ways to add, chosen once for a whole source from its values, never from its 
 
 Triangular factors merged by QR would keep twice the digits, at 4 to 18 % of the rate of ``X.T @ X`` where this keeps 75
 to 94 % (p = 100 to 2,000). The few data that need them, features collinear to more than 1e-4, are summed once more
-along their principal axes (:mod:`latentdag.data.fine`).
+along their principal axes (:mod:`latentdag.data.collinear`).
 """
 
 import os
@@ -27,9 +27,9 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag.data.blas import add_gram, add_outer
-from latentdag.data.fine import FineScale, two_sum
+from latentdag.data.collinear import FineScale, two_sum
+from latentdag.data.matrices import check_finite, is_sparse
 from latentdag.data.moments import VANISHED, Moments, check_sizes
-from latentdag.data.rows import check_finite, is_sparse
 
 #: Share of values that are not zero below which sparse products are faster than dense ones (benchmarks/moments.py).
 SPARSE_BELOW = 0.07

@@ -20,7 +20,7 @@ import pandas as pd
 
 from latentdag.core.linalg import symmetrize, unit_diagonal
 from latentdag.data import labels as lb
-from latentdag.data.fine import FineScale, two_sum
+from latentdag.data.collinear import FineScale, two_sum
 from latentdag.data.moments import Moments
 from latentdag.errors import LatentDAGWarning
 

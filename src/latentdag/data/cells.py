@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from latentdag.data import labels as lb
-from latentdag.data.cluster import dask_moments
+from latentdag.data.dask_pass import dask_moments
 from latentdag.data.moments import Moments
-from latentdag.data.one_pass import moments
+from latentdag.data.passes import moments
 from latentdag.data.sources.annotated import AnnDataReader, obs_column
 from latentdag.data.sources.opening import names_of
 from latentdag.errors import LatentDAGWarning
@@ -62,7 +62,7 @@ def check_labels(labels: pd.Series, key: str, min_cells: int) -> None:
             f"adata[adata.obs[{key!r}].notna()], or label them"
         )
     counts = labels.value_counts()
-    empty = [lb.plain(label) for label in counts.index[counts == 0]]
+    empty = [lb.as_label(label) for label in counts.index[counts == 0]]
     if empty:
         warnings.warn(
             f"{len(empty)} categories of obs[{key!r}] have no cells and are left out: {_some(empty)}",
@@ -71,7 +71,7 @@ def check_labels(labels: pd.Series, key: str, min_cells: int) -> None:
         )
     few = counts[(counts > 0) & (counts < min_cells)]
     if len(few):
-        table = lb.count_table([lb.plain(label) for label in few.index], few.to_numpy(), limit=8)
+        table = lb.count_table([lb.as_label(label) for label in few.index], few.to_numpy(), limit=8)
         raise ValueError(
             f"{len(few)} contexts of obs[{key!r}] have fewer than {min_cells} cells: {table}; drop or merge them"
         )

@@ -16,8 +16,8 @@ from latentdag.data.schema import DEEPEST, NO_TEXT, proper_text, shown
 _UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
 
 
-def plain(label: Any) -> Hashable:
-    """A numpy scalar as its Python twin, tuples element by element, anything else as it is."""
+def as_label(label: Any) -> Hashable:
+    """Return a context label as Python has it: numpy scalars as Python scalars, tuples part by part, the rest as is."""
     if isinstance(label, np.datetime64):
         return pd.Timestamp(label)  # Python's own dates have no nanoseconds, and numpy gives a bare number instead
     if isinstance(label, np.timedelta64):
@@ -25,7 +25,7 @@ def plain(label: Any) -> Hashable:
     if isinstance(label, np.generic):
         return label.item()
     if isinstance(label, tuple):
-        return tuple(plain(part) for part in label)
+        return tuple(as_label(part) for part in label)
     return label
 
 
@@ -130,7 +130,7 @@ def factorize(contexts: Any, n_rows: int) -> tuple[np.ndarray, list[Hashable]]:
     if is_single(contexts):
         raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
     labels: Any = np.empty(len(contexts), dtype=object)
-    labels[:] = [plain(label) for label in contexts]
+    labels[:] = [as_label(label) for label in contexts]
     if len(labels) != n_rows:
         raise ValueError(f"X has {n_rows} rows but contexts has {len(labels)} labels: one per row is needed")
     try:

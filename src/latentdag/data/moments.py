@@ -17,9 +17,9 @@ import numpy as np
 
 from latentdag.core.linalg import range_basis, symmetrize
 from latentdag.data import labels as lb
-from latentdag.data.fine import FineScale, two_sum
+from latentdag.data.collinear import FineScale, two_sum
 from latentdag.data.schema import Layout
-from latentdag.data.storage import load_arrays, naming_file, save_arrays
+from latentdag.data.store import load_arrays, naming_file, save_arrays
 
 
 class _NotGiven:
@@ -57,7 +57,7 @@ class Moments:
         About each context's own mean, divisor n − 1.
     feature_names : tuple of str
     fine : FineScale or None
-        Where features are so collinear that the covariances cannot tell; see :mod:`latentdag.data.fine`.
+        Where features are so collinear that the covariances cannot tell; see :mod:`latentdag.data.collinear`.
     rests : (K+1, p)
         What rounding took off the means; ``+`` needs it where means dwarf deviations.
 
@@ -188,7 +188,7 @@ class Moments:
             raise ValueError(f"covariances must have shape (K+1, p, p), got {S.shape}")
         size, p = S.shape[:2]
         names = named_features(feature_names, p)
-        present: list[Hashable] = [lb.plain(c) for c in (range(size) if contexts is None else contexts)]
+        present: list[Hashable] = [lb.as_label(c) for c in (range(size) if contexts is None else contexts)]
         if len(present) != size:
             raise ValueError(f"{size} covariances but {len(present)} context labels")
         _check_labels(present)
@@ -402,7 +402,7 @@ def check_control(control: Any, present: Sequence[Hashable], counts: Any) -> Has
         raise ValueError(
             f"name the control context with control=…; the labels present are {lb.count_table(present, counts)}"
         )
-    control = lb.plain(control)
+    control = lb.as_label(control)
     if control is None:
         return None
     try:

@@ -153,7 +153,7 @@ def as_precisions(
         raise ValueError("precisions must be matrices of one shape, the control first") from None
     if Theta.ndim != 3 or Theta.shape[1] != Theta.shape[2]:
         raise ValueError(f"precisions must have shape (K+1, p, p), the control first; got {Theta.shape}")
-    labels: list[Hashable] = [lb.plain(c) for c in contexts] if contexts is not None else [*range(len(Theta))]
+    labels: list[Hashable] = [lb.as_label(c) for c in contexts] if contexts is not None else [*range(len(Theta))]
     lb.check_labels(labels)
     if len(labels) != len(Theta) or len(set(labels)) < len(labels):
         raise ValueError(f"{len(Theta)} distinct context labels are needed, got {labels}")

@@ -18,7 +18,7 @@ from latentdag.core.mechanisms import joint_test, law_of_context, statistics
 from latentdag.core.sample_scores import scores
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples, context_blocks
+from latentdag.data.second_pass import Samples, context_blocks
 from latentdag.errors import clear_numerics
 from latentdag.uncertainty.edges import q_values
 from latentdag.uncertainty.standard_errors import BLOCK, Uncertainty

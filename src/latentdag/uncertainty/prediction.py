@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.core.prediction import NewRow, Response, named_row
-from latentdag.data.samples import Samples
+from latentdag.data.second_pass import Samples
 from latentdag.errors import clear_numerics
 from latentdag.model.intervention import Change, Intervention
 from latentdag.model.law import Law

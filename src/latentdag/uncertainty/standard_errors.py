@@ -20,7 +20,7 @@ from latentdag.core.linalg import pseudo_inverse, scale_free_rank, symmetrize
 from latentdag.core.quantities import NAMES, Block, Quantities
 from latentdag.core.sample_scores import score_covariance
 from latentdag.core.uncertainty import Point
-from latentdag.data.samples import Samples, context_blocks
+from latentdag.data.second_pass import Samples, context_blocks
 from latentdag.model.model import LatentModel
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from latentdag.data.rows import as_rows, check_dtype, is_sparse
+from latentdag.data.matrices import as_rows, check_dtype, is_sparse
 from latentdag.data.sources.reader import Reader, path_identity
 from latentdag.optional import optional
 

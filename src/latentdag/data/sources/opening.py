@@ -11,8 +11,8 @@ import pandas as pd
 
 from latentdag.data import adjust as adjustment
 from latentdag.data import labels as lb
+from latentdag.data.matrices import as_rows
 from latentdag.data.moments import named_features
-from latentdag.data.rows import as_rows
 from latentdag.data.sources.annotated import AnnDataReader, StoreReader, open_h5ad
 from latentdag.data.sources.arrays import ArrayReader
 from latentdag.data.sources.damage import reading

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from latentdag.data.rows import as_rows, is_sparse
+from latentdag.data.matrices import as_rows, is_sparse
 from latentdag.data.sources.damage import reading
 
 #: Values that are hashed at a time.

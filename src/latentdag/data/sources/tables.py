@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from latentdag.data import labels as lb
-from latentdag.data.rows import numbers
+from latentdag.data.matrices import numbers
 from latentdag.data.sources.reader import Reader, path_identity, rebatch
 from latentdag.optional import optional
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from latentdag.data.accumulate import Accumulator
 from latentdag.data.schema import FieldError, Layout
-from latentdag.data.storage import load_arrays, naming_file, save_arrays
+from latentdag.data.store import load_arrays, naming_file, save_arrays
 from latentdag.errors import DamagedCheckpointWarning, FileError, SourceChangedWarning
 
 _FILE = Layout(

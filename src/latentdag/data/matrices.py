@@ -1,5 +1,11 @@
-"""Rows of numbers as users have them, dense or sparse: what counts as a matrix of numbers, and complaints by name."""
+"""Matrices of numbers as users have them, dense or sparse: what is accepted, and complaints that name the place.
 
+Raw counts are recognised too. Their variance follows their mean, and their depth is in every covariance: the model
+would find the depth. Counts are whole numbers from 0 on with a long tail. Indicators have no values beyond 1, grades
+and codes end soon or have no tail, and readings of an instrument seldom reach 0: none of these cause a warning.
+"""
+
+import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -9,10 +15,18 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from latentdag.errors import RawCountsWarning
+
 _BLOCK_BYTES = 64 * 2**20  # rows are taken to float64 in blocks of this size
 
 #: Whole numbers beyond this have neighbours that float64 cannot tell apart.
 _WHOLE = 2**53
+
+#: Features that never exceed ``GRADES`` are indicators or grades. Counts exceed ``FEW`` in some feature.
+GRADES, FEW = 2, 5
+
+#: The largest count of a feature, divided by its mean count, is at least this.
+TAIL = 3.0
 
 
 def is_sparse(X: Any) -> bool:
@@ -160,3 +174,26 @@ def check_finite(part: Any, rows: np.ndarray, label: Hashable, names: Sequence[s
         f"{rows[i]} (features concerned: {', '.join(map(repr, features[:5]))}{', …' if len(features) > 5 else ''}); "
         "drop or impute them"
     )
+
+
+def warn_of_counts(rows: Any, name: str) -> None:
+    """Warn if rows (n, p), dense or sparse, look like raw counts."""
+    if looks_like_counts(rows):
+        warnings.warn(
+            f"{name} looks like raw counts (whole numbers from 0 to {rows.max():g} with a long tail): divide each row "
+            "by its depth and take log1p first, or the depth will be found as a latent",
+            RawCountsWarning,
+            stacklevel=4,
+        )
+
+
+def looks_like_counts(rows: Any) -> bool:
+    """Whether all values are whole and none negative, and most features go from 0 to several times their mean."""
+    values = rows.data if is_sparse(rows) else rows
+    if rows.shape[0] == 0 or (values < 0).any() or (np.floor(values) != values).any():
+        return False
+    lowest, highest = (np.ravel(m.toarray() if is_sparse(m) else m) for m in (rows.min(axis=0), rows.max(axis=0)))
+    mean = np.ravel(rows.mean(axis=0))
+    counted = highest > GRADES
+    tailed = (lowest == 0) & (highest >= TAIL * mean)
+    return bool(highest.max() > FEW and tailed[counted].mean() > 0.5)

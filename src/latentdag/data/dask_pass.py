@@ -17,11 +17,10 @@ from latentdag.data import labels as lb
 from latentdag.data import memory
 from latentdag.data.accumulate import SPARSE_BELOW, Accumulator, density, mirror_lower, moments_of
 from latentdag.data.adjust import adjusted
-from latentdag.data.fine import fine_axes
+from latentdag.data.collinear import fine_axes
+from latentdag.data.matrices import as_dense, as_rows, check_dtype, is_sparse, warn_of_counts
 from latentdag.data.moments import REQUIRED, Moments, Sums, check_control, merged_sums, named_features
-from latentdag.data.one_pass import LOOK
-from latentdag.data.raw_counts import warn_of_counts
-from latentdag.data.rows import as_dense, as_rows, check_dtype, is_sparse
+from latentdag.data.passes import LOOK
 from latentdag.data.sources.opening import positions
 from latentdag.optional import optional
 

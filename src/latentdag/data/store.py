@@ -168,6 +168,28 @@ def read_json(path: str | os.PathLike[str], kind: Any) -> Any:
         return found
 
 
+def to_plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: mappings with text keys, lists, text, numbers, booleans and ``None``.
+
+    Numpy arrays and scalars become lists and Python numbers, at any depth. Numbers that are not finite become ``None``,
+    because JSON has no word for them. Anything else, such as a date, becomes its text.
+
+    Examples
+    --------
+    >>> to_plain({"n": np.int64(3), 2: np.array([0.5, np.nan]), "pair": ("WT", True)})
+    {'n': 3, '2': [0.5, None], 'pair': ['WT', True]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(part) for part in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return to_plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
 @contextmanager
 def naming_file(path: str | os.PathLike[str], field: str = "file") -> Iterator[None]:
     """Turn whatever goes wrong while a file is read into one :class:`~latentdag.errors.FileError`."""

@@ -1,16 +1,65 @@
-"""A second look at data larger than memory: for fourth moments, scores and blocks of the bootstrap."""
+"""Second passes over the samples, for what two moments cannot tell: fourth moments, scores, blocks of the bootstrap.
 
-from collections.abc import Iterable, Iterator
+Functions that need the samples again take ``data=``: a pair (X, contexts), a list of such pairs, or :func:`pieces` of a
+source that does not fit in memory.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from latentdag.data import labels as lb
 from latentdag.data.adjust import RANK_TOLERANCE, solved
-from latentdag.data.one_pass import FEW_VALUES
-from latentdag.data.rows import as_dense
+from latentdag.data.matrices import as_dense, as_rows, dense_rows
+from latentdag.data.passes import FEW_VALUES
 from latentdag.data.sources.opening import covariates, open_source
 from latentdag.data.sources.reader import Reader
+
+#: ``(X, contexts)``, a list of such pairs for data in several pieces, or :func:`latentdag.stream.pieces`.
+Samples = Any
+
+
+def context_blocks(data: Samples, contexts: Sequence[Hashable], n_features: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Rows of one context at a time, as float64, in blocks that fit in memory.
+
+    Parameters
+    ----------
+    data : (X, contexts), a list of such pairs, or :func:`latentdag.stream.pieces` of a file
+        As for :meth:`latentdag.Moments.from_samples`. Rows of other contexts are passed over.
+    contexts : labels, in the order of the moments
+    n_features : int
+
+    Yields
+    ------
+    k, X : position in ``contexts``, rows (n, p)
+    """
+    position = {label: k for k, label in enumerate(contexts)}
+    seen = set()
+    for X, row_contexts in _pieces(data):
+        X = as_rows(X)
+        if X.shape[1] != n_features:
+            raise ValueError(f"the samples have {X.shape[1]} features, the moments {n_features}: pass the same columns")
+        codes, present = lb.factorize(row_contexts, X.shape[0])
+        for code, label in enumerate(present):
+            if label not in position:
+                continue
+            seen.add(label)
+            for block in dense_rows(X, np.flatnonzero(codes == code)):
+                yield position[label], block
+    missing = [label for label in contexts if label not in seen]
+    if missing:
+        raise ValueError(f"the samples have no rows of context {missing[0]!r}: pass the data the moments came from")
+
+
+def _pieces(data: Samples) -> Iterable[tuple[Any, Any]]:
+    if hasattr(data, "pieces"):
+        return data.pieces()
+    if isinstance(data, tuple) and len(data) == 2:
+        return [data]
+    if isinstance(data, list) and all(isinstance(piece, tuple) and len(piece) == 2 for piece in data):
+        return data
+    raise ValueError("data must be a pair (X, contexts), a list of such pairs, or latentdag.stream.pieces(…)")
 
 
 class Pieces:

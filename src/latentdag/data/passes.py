@@ -12,13 +12,12 @@ from latentdag.data import labels as lb
 from latentdag.data import memory
 from latentdag.data.accumulate import SPARSE_BELOW, Accumulator, cores, density
 from latentdag.data.adjust import adjusted
-from latentdag.data.fine import fine_axes
+from latentdag.data.collinear import fine_axes
+from latentdag.data.matrices import as_dense, is_sparse, warn_of_counts
 from latentdag.data.moments import REQUIRED, Moments, check_control, named_features
-from latentdag.data.raw_counts import warn_of_counts
-from latentdag.data.rows import as_dense, is_sparse
+from latentdag.data.resume import ProgressFile
 from latentdag.data.sources.opening import covariates, open_source
 from latentdag.data.sources.reader import Reader, ahead, digest, rebatch
-from latentdag.data.unfinished import ProgressFile
 from latentdag.progress import Progress
 
 #: Rows of every context that a block should hold: fewer make products slow.
