@@ -17,7 +17,7 @@ from latentdag.cli import results
 from latentdag.cli.app import app
 from latentdag.cli.place import LIST, WORK, check_settled, read_list, reserved
 from latentdag.cli.results import FIGURES, FILES, TABLES, file_names
-from latentdag.data import accumulate, passes
+from latentdag.data import accumulate, prepare, stream
 from latentdag.data.store import hold, write_atomically
 
 run = CliRunner().invoke
@@ -334,8 +334,8 @@ def test_unfinished_moments_go_on_only_with_the_same_data_and_options(change, ta
         seen.append(len(block))
         add(self, block, *rest)
 
-    monkeypatch.setattr(passes, "MAX_ROWS", 100)
-    monkeypatch.setitem(passes.moments.__kwdefaults__, "checkpoint_seconds", 0.0)
+    monkeypatch.setattr(prepare, "MAX_ROWS", 100)
+    monkeypatch.setitem(stream.moments.__kwdefaults__, "checkpoint_seconds", 0.0)
     monkeypatch.setattr(accumulate.Accumulator, "add", counting)
     monkeypatch.setattr("latentdag.data.resume._SHARE", np.inf)
     with pytest.raises(Killed):

@@ -12,9 +12,9 @@ from latentdag.cli.limits import bounded_memory
 from latentdag.data import labels as lb
 from latentdag.data import stream
 from latentdag.data.moments import Moments
-from latentdag.data.sources.damage import reading
 from latentdag.data.sources.delimited import is_delimited
 from latentdag.data.sources.opening import open_source
+from latentdag.data.sources.reader import reading
 from latentdag.data.store import write_atomically
 from latentdag.model.model import LatentModel
 from latentdag.model.simulate import sample

@@ -1,4 +1,4 @@
-"""Second passes over the samples, for what two moments cannot tell: fourth moments, scores, blocks of the bootstrap.
+"""The samples once more, for what two moments cannot tell: fourth moments, scores, blocks of the bootstrap.
 
 Functions that need the samples again take ``data=``: a pair (X, contexts), a list of such pairs, or :func:`pieces` of a
 source that does not fit in memory.
@@ -12,7 +12,7 @@ import numpy as np
 from latentdag.data import labels as lb
 from latentdag.data.adjust import RANK_TOLERANCE, solved
 from latentdag.data.matrices import as_dense, as_rows, dense_rows
-from latentdag.data.passes import FEW_VALUES
+from latentdag.data.prepare import FEW_VALUES
 from latentdag.data.sources.opening import covariates, open_source
 from latentdag.data.sources.reader import Reader
 
@@ -21,7 +21,7 @@ Samples = Any
 
 
 def context_blocks(data: Samples, contexts: Sequence[Hashable], n_features: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Rows of one context at a time, as float64, in blocks that fit in memory.
+    """Yield rows of one context at a time, as float64, in blocks that fit in memory.
 
     Parameters
     ----------
@@ -53,6 +53,7 @@ def context_blocks(data: Samples, contexts: Sequence[Hashable], n_features: int)
 
 
 def _pieces(data: Samples) -> Iterable[tuple[Any, Any]]:
+    """Return the pairs (X, contexts) that ``data`` stands for."""
     if hasattr(data, "pieces"):
         return data.pieces()
     if isinstance(data, tuple) and len(data) == 2:
@@ -63,9 +64,9 @@ def _pieces(data: Samples) -> Iterable[tuple[Any, Any]]:
 
 
 class Pieces:
-    """Rows of a source as pairs (X, contexts), as often as they are asked for. Pass it wherever ``data=`` is asked.
+    """The rows of a source as pairs (X, contexts), read again whenever they are asked for.
 
-    Made by :func:`pieces`.
+    Made by :func:`pieces`; functions that need the samples take it as ``data=``.
     """
 
     def __init__(self, source: Any, contexts: Any, options: dict[str, Any], block_rows: int | None):
@@ -73,7 +74,7 @@ class Pieces:
         self._beta: np.ndarray | None = None  # of the covariates, found once
 
     def pieces(self) -> Iterator[tuple[Any, np.ndarray]]:
-        """Every row once: (X, contexts), a block at a time; less the covariates' part, where there are any."""
+        """Yield every row once, as pairs (X, contexts) of one block each; covariates, if any, are regressed out."""
         reader = open_source(self.source, self.contexts, **self.options)
         try:
             codes, present = lb.factorize(reader.labels, reader.n_rows)
@@ -94,7 +95,7 @@ class Pieces:
             row += block.shape[0]
 
     def _coefficients(self, reader: Reader, C: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        """As :func:`latentdag.data.adjust.coefficients`, from the samples and in one pass over them."""
+        """Return :func:`latentdag.data.adjust.coefficients` from the samples themselves, in one pass over them."""
         counts = np.bincount(codes)
         means = np.array([np.bincount(codes, weights=column) / counts for column in C.T]).T
         within = C - means[codes]
@@ -113,7 +114,7 @@ def pieces(
     adjust: Any = None,
     block_rows: int | None = None,
 ) -> Pieces:
-    """The samples of a source that does not fit in memory, for functions that take ``data=``.
+    """Return the samples of a source that does not fit in memory, for functions that take ``data=``.
 
     Parameters
     ----------
