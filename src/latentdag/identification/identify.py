@@ -11,7 +11,7 @@ from latentdag.core import exact, porq
 from latentdag.core.context_error import NotInModelError
 from latentdag.core.linalg import pseudo_inverse, symmetrize
 from latentdag.data import labels as lb
-from latentdag.data.moments import Moments, named_features
+from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
 from latentdag.model.intervention import Intervention
 from latentdag.model.model import LatentModel
@@ -153,7 +153,7 @@ def as_precisions(
         raise ValueError("precisions must be matrices of one shape, the control first") from None
     if Theta.ndim != 3 or Theta.shape[1] != Theta.shape[2]:
         raise ValueError(f"precisions must have shape (K+1, p, p), the control first; got {Theta.shape}")
-    labels: list[Hashable] = [lb.plain(c) for c in contexts] if contexts is not None else [*range(len(Theta))]
+    labels: list[Hashable] = [lb.as_label(c) for c in contexts] if contexts is not None else [*range(len(Theta))]
     lb.check_labels(labels)
     if len(labels) != len(Theta) or len(set(labels)) < len(labels):
         raise ValueError(f"{len(Theta)} distinct context labels are needed, got {labels}")
@@ -165,7 +165,7 @@ def as_precisions(
             raise ValueError(f"context {label!r}: entry [{i}, {j}] of the precision matrix is {T[i, j]}")
         if np.abs(T - T.T).max() > 1e-8 * np.abs(T).max():
             raise ValueError(f"context {label!r}: the precision matrix is not symmetric")
-    return symmetrize(Theta), labels, named_features(feature_names, Theta.shape[1])
+    return symmetrize(Theta), labels, lb.named_features(feature_names, Theta.shape[1])
 
 
 def _check_one_per_latent(whitened: exact.Whitened) -> None:

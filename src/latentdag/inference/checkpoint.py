@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from latentdag.data.schema import FieldError, Layout
-from latentdag.data.storage import load_arrays, naming_file, read_json, save_arrays, write_atomically
+from latentdag.data.store import load_arrays, naming_file, read_json, save_arrays, write_atomically
 from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.inference.stability import check_replicates
 

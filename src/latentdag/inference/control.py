@@ -19,7 +19,7 @@ import pandas as pd
 
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples
+from latentdag.data.second_pass import Samples
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.inference.coordinates import whiten
 from latentdag.inference.omnibus import omnibus_test

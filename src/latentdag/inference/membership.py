@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import stats
 
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples
+from latentdag.data.second_pass import Samples
 from latentdag.errors import clear_numerics
 from latentdag.inference.coordinates import whiten
 from latentdag.inference.omnibus import Omnibus, omnibus_test

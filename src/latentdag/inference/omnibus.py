@@ -11,7 +11,7 @@ from latentdag.core.optimize import maximize
 from latentdag.core.orders import full_parents
 from latentdag.core.ranks import moment_matched_p_value
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples, context_blocks
+from latentdag.data.second_pass import Samples, context_blocks
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.inference.coordinates import whiten
 from latentdag.methods.design import Prepared, prepare

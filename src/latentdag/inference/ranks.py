@@ -22,7 +22,7 @@ from latentdag.core.ranks import (
 )
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples, context_blocks
+from latentdag.data.second_pass import Samples, context_blocks
 from latentdag.errors import clear_numerics
 from latentdag.inference.coordinates import Whitened, whiten
 from latentdag.methods.fitting import check_design

@@ -20,7 +20,7 @@ import numpy as np
 from latentdag.core.linalg import range_basis, symmetrize, triangular_of_product, upper_factor
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.samples import context_blocks
+from latentdag.data.second_pass import context_blocks
 from latentdag.errors import clear_numerics
 from latentdag.model.model import LatentModel
 from latentdag.model.simulate import draw_moments
@@ -236,7 +236,7 @@ def _check_same_data(blocks: Blocks, seen: np.ndarray) -> None:
 
 
 def _digest(kind: str, m: Moments, *arrays: np.ndarray) -> str:
-    found = hashlib.sha256(repr((kind, [lb.plain(c) for c in m.contexts], m.control, m.feature_names)).encode())
+    found = hashlib.sha256(repr((kind, [lb.as_label(c) for c in m.contexts], m.control, m.feature_names)).encode())
     for array in (m.counts, *arrays):
         found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()

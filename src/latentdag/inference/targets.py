@@ -17,7 +17,7 @@ from latentdag.core.covariance import Gradient, joint_test
 from latentdag.core.jacobian import scores
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples, context_blocks
+from latentdag.data.second_pass import Samples, context_blocks
 from latentdag.errors import clear_numerics
 from latentdag.uncertainty.edges import q_values
 from latentdag.uncertainty.standard_errors import BLOCK, Uncertainty

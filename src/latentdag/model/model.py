@@ -20,9 +20,9 @@ import pandas as pd
 
 from latentdag.core.linalg import full_row_rank, max_entry_scale, right_inverse
 from latentdag.data import labels as lb
-from latentdag.data.moments import Moments, named_features
+from latentdag.data.moments import Moments
 from latentdag.data.schema import Layout
-from latentdag.data.storage import load_arrays, naming_file, save_arrays
+from latentdag.data.store import load_arrays, naming_file, save_arrays
 from latentdag.model.intervention import JSON, Intervention, check_intervention
 from latentdag.model.law import Law
 
@@ -116,8 +116,8 @@ class LatentModel:
         names = tuple(self.latents) or tuple(f"Z{i + 1}" for i in range(d))
         if len(names) != d or len(set(names)) < d:
             raise ValueError(f"{d} distinct latent names are needed, got {list(names)}")
-        features = named_features(tuple(self.feature_names) or None, p)
-        interventions = {lb.plain(context): value for context, value in self.interventions.items()}
+        features = lb.named_features(tuple(self.feature_names) or None, p)
+        interventions = {lb.as_label(context): value for context, value in self.interventions.items()}
         if self.control in interventions:
             raise ValueError(f"the control {self.control!r} cannot have an intervention")
         for context, intervention in interventions.items():

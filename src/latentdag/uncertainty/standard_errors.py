@@ -21,7 +21,7 @@ from latentdag.core.covariance import ParameterCovariance, score_covariance
 from latentdag.core.jacobian import Point
 from latentdag.core.linalg import pseudo_inverse, scale_free_rank, symmetrize
 from latentdag.core.quantities import NAMES, Block, Quantities
-from latentdag.data.samples import Samples, context_blocks
+from latentdag.data.second_pass import Samples, context_blocks
 from latentdag.model.model import LatentModel
 
 if TYPE_CHECKING:
