@@ -13,9 +13,8 @@ from latentdag.core.linalg import pseudo_inverse, symmetrize
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments, named_features
 from latentdag.errors import clear_numerics
-from latentdag.model.intervention import Intervention
+from latentdag.model.intervention import Intervention, latent_names
 from latentdag.model.model import LatentModel
-from latentdag.model.naming import latent_names
 from latentdag.model.posets import order_matrix
 
 #: Exact edges weaker than this, between latents of unit variance, are rounding noise.
@@ -100,7 +99,7 @@ def identify(
     Theta, labels, features = as_precisions(precisions, contexts, feature_names)
     means = precisions.means if isinstance(precisions, Moments) else None
     with lb.naming_contexts(labels):
-        whitened = exact.whiten(Theta)
+        whitened = exact.whiten_precisions(Theta)
         _check_one_per_latent(whitened)
         U, B_0, row_contexts, _ = exact.iterative_difference_projection(whitened.Delta, tol)
         model = without_zero_edges(model_of_rows(U @ whitened.W, B_0, row_contexts, labels, features, means))
@@ -121,7 +120,7 @@ def identify_partial_order(
     """
     Theta, labels, _ = as_precisions(precisions, contexts)
     with lb.naming_contexts(labels):
-        whitened = exact.whiten(Theta)
+        whitened = exact.whiten_precisions(Theta)
         _check_one_per_latent(whitened)
         _, row_contexts, order = exact.id_partial_order(whitened.Delta, tol)
     return order_graph(_row_names(row_contexts, labels), order)
@@ -168,7 +167,7 @@ def as_precisions(
     return symmetrize(Theta), labels, named_features(feature_names, Theta.shape[1])
 
 
-def _check_one_per_latent(whitened: exact.Whitened) -> None:
+def _check_one_per_latent(whitened: exact.WhitenedPrecisions) -> None:
     K, d = whitened.Delta.shape[:2]
     if d > K:
         raise NotInModelError(

@@ -203,7 +203,7 @@ def reduce_contexts(precisions: Any, contexts: Sequence[Hashable] | None = None,
 def _whitened_differences(Theta: np.ndarray, o: int) -> np.ndarray:
     """``P_k − I`` for every context, in coordinates where context o has unit precision."""
     others = [k for k in range(len(Theta)) if k != o]
-    white = exact.whiten(Theta[[o, *others]])
+    white = exact.whiten_precisions(Theta[[o, *others]])
     Delta = np.zeros((len(Theta), *white.Delta.shape[1:]))
     Delta[others] = white.Delta
     return Delta

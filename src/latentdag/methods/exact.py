@@ -4,7 +4,7 @@ from latentdag.data.moments import Moments
 from latentdag.identification.identify import identify
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit, named_graph
-from latentdag.model.loglik import log_likelihood
+from latentdag.model.distribution import log_likelihood
 
 
 def fit_exact(m: Moments, options: Options) -> Fit:

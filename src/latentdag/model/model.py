@@ -23,8 +23,8 @@ from latentdag.data import labels as lb
 from latentdag.data.moments import Moments, named_features
 from latentdag.data.schema import Layout
 from latentdag.data.storage import load_arrays, naming_file, save_arrays
+from latentdag.model.distribution import Law
 from latentdag.model.intervention import JSON, Intervention, check_intervention
-from latentdag.model.law import Law
 
 Scaling = Literal["paper", "unit-variance", "unit-norm"]
 
@@ -205,7 +205,7 @@ class LatentModel:
         )
 
     def sample(self, n: int, context: Hashable | None = None, rng: Any = None, noise: str = "gaussian") -> np.ndarray:
-        """Draw n feature vectors (n, p); see :mod:`latentdag.model.noise` for the noises by name."""
+        """Draw n feature vectors (n, p); see :data:`latentdag.model.distribution.NOISES` for the names of noises."""
         return self.law(context).sample(n, rng, noise)
 
     def intervene(self, changes: Any, kind: str = "perfect") -> Law:

@@ -15,9 +15,8 @@ import numpy as np
 
 from latentdag.core.linalg import max_entry_scale
 from latentdag.data.moments import Moments
-from latentdag.model.intervention import Intervention
+from latentdag.model.intervention import Intervention, latent_names
 from latentdag.model.model import LatentModel, Law
-from latentdag.model.naming import latent_names
 
 Convention = Literal["text", "figures"]
 Interval = tuple[float, float]

@@ -26,8 +26,8 @@ from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
 from latentdag.methods.result import Fit
+from latentdag.model.distribution import Law
 from latentdag.model.intervention import Intervention
-from latentdag.model.law import Law
 from latentdag.model.model import LatentModel
 
 #: Share of a feature's deviation that may lie outside the model's space; data in single precision leave about 1e-7.
