@@ -157,6 +157,12 @@ class LatentModel:
             for context, value in self.interventions.items()
         }
 
+    @property
+    def untargeted(self) -> tuple[str, ...]:
+        """Latents that no context targets, in the model's order."""
+        targeted = {name for value in self.interventions.values() for name in value.targets}
+        return tuple(name for name in self.latents if name not in targeted)
+
     @cached_property
     def mixing(self) -> np.ndarray:
         """G, (p, d): the loadings if given, else H†."""
