@@ -18,7 +18,7 @@ from latentdag.model.model import LatentModel
 
 
 def motivating_example() -> Counterexample:
-    """The introduction's example, with its numbers: one context is too few for two latents.
+    """Return the introduction's example, with its numbers: one context is too few for two latents (Example 1).
 
     The latents are 2 → 1 with ``Z_1 = −Z_2 + ε_1``, and the only context changes the noise of ``Z_2``. The second model
     has no edge: its first latent is the noise ``ε_1 = Z_1 + Z_2``, which no context ever touched.
@@ -47,7 +47,7 @@ def motivating_example() -> Counterexample:
 
 
 def observational_only(model: LatentModel) -> Counterexample:
-    """The control alone: independent latents always fit (section "Worst-case Necessity").
+    """Return the pair that the control alone leaves: independent latents always fit (section "Worst-case Necessity").
 
     The second model's latents are the first's noises, ``Ĥ = Λ B_0 H`` with Λ the noise scales. What stays identified is
     the number of latents and the space they span, nothing about a single one.
@@ -80,7 +80,7 @@ def observational_only(model: LatentModel) -> Counterexample:
 
 
 def missing_intervention(model: LatentModel, latent: str | None = None) -> Counterexample:
-    """One latent without an intervention, in any model: the construction that proves Proposition "non-identifiability".
+    """Return the pair that one latent without an intervention leaves, in any model (proof of Proposition 5).
 
     Replace the latent l by its own noise, ``Ẑ_l = Z_l − Σ_j A_lj Z_j`` (the paper's ``Ĥ_l = (B_0)_l H`` in the units of
     ``Z_l``), and write ``Z_l = Ẑ_l + Σ_j A_lj Z_j`` wherever it acts on others. Then l is a source, and its children
@@ -151,7 +151,7 @@ def missing_intervention(model: LatentModel, latent: str | None = None) -> Count
 
 
 def missing_source(rng: Any = 0) -> Counterexample:
-    """2 → 1 with an intervention on 1 only: the remark after Proposition "non-identifiability", settled.
+    """Return two models for 2 → 1 with an intervention on 1 only (Remark 2, after Proposition 5, settled).
 
     The paper notes that the target and the graph are identified here, since ``Θ_1 − Θ_0`` has rank two, and reports
     "preliminary computational evidence" that the parameters are not. They are not, and the reason is short. Two
@@ -193,12 +193,12 @@ def missing_source(rng: Any = 0) -> Counterexample:
 
 
 def covered_edge(model: LatentModel, source: str, target: str) -> Counterexample:
-    """An edge between two latents without interventions, turned round; rows of H stay as they are.
+    """Return the pair with an edge between two untargeted latents turned round; rows of H stay as they are.
 
     An edge a → b is *covered* if a and b have the same other parents P. The law of (a, b) given P can be written as
     a given P, then b given a and P, or the other way round, and neither context on other latents changes it. So the
     two directions fit every context alike, even if H is known: with H a permutation, all latents are observed, and
-    this is the paper's Proposition "worst-case necessity, observed".
+    this is Proposition 4, "worst-case necessity, observed".
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def covered_edge(model: LatentModel, source: str, target: str) -> Counterexample
 
 
 def fully_observed(n_latents: int, rng: int | np.random.Generator | None = None) -> Counterexample:
-    """All variables observed, every pair joined, d − 2 interventions: one edge is left that can be turned round.
+    """Return all variables observed and joined, with d − 2 interventions: one edge can be turned round (Proposition 4).
 
     The two variables that no context targets are neighbours in the order, here the two sources. One context more, on
     either of them, would settle the direction: d − 1 are enough when H is a permutation, and d are needed in general
@@ -262,6 +262,12 @@ def fully_observed(n_latents: int, rng: int | np.random.Generator | None = None)
     n_latents : int, at least 2
     rng : seed or generator
         Of weights and variances.
+
+    Examples
+    --------
+    >>> pair = fully_observed(2, rng=0)
+    >>> list(pair.first.graph.edges), list(pair.second.graph.edges)
+    ([('Z2', 'Z1')], [('Z1', 'Z2')])
     """
     if n_latents < 2:
         raise ValueError(f"an edge needs two variables, got n_latents={n_latents}")
@@ -275,6 +281,7 @@ def fully_observed(n_latents: int, rng: int | np.random.Generator | None = None)
 
 
 def _first_replaceable(model: LatentModel) -> str:
+    """Return the first latent that has parents and that no context targets."""
     for name, row in zip(model.latents, model.weights, strict=True):
         if row.any() and name in model.untargeted:
             return name

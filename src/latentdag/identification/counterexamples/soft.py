@@ -8,7 +8,7 @@ from latentdag.identification.counterexamples.counterexample import Counterexamp
 
 
 def nongeneric_soft() -> Counterexample:
-    """A soft intervention that only changes the variance of its target (appendix "Non-generic soft interventions").
+    """Return the pair that a soft intervention leaves if it only changes a variance (appendix B, "Non-generic soft").
 
     Context 1 doubles the row of latent 1 in ``B_0``: weights stay, the noise shrinks. Assumption 1(b) forbids just
     that for a latent with parents. The second model has no edge, and in it all interventions are perfect.
@@ -32,7 +32,7 @@ def nongeneric_soft() -> Counterexample:
 
 
 def soft_parameters(rng: Any = 0, entry: float | None = None) -> Counterexample:
-    """Soft interventions leave H open (appendix "Non-identifiability for imperfect interventions", first part).
+    """Return a pair of H that soft interventions leave open (appendix J, "imperfect interventions", first part).
 
     The latents are 2 → 1, a soft intervention on 1 and one on 2, ``H = [[1, H_12], [0, 1]]``. Any other value of
     ``H_12`` fits: a multiple of ``Z_2`` moves from ``Z_1`` as the mixing shows it into the weight of 2 → 1.
@@ -66,7 +66,7 @@ def soft_parameters(rng: Any = 0, entry: float | None = None) -> Counterexample:
 
 
 def soft_graph(rng: Any = 0, entry: float | None = None) -> Counterexample:
-    """Soft interventions identify the closure of the graph, not the graph (same appendix, second part).
+    """Return two graphs with one closure that soft interventions leave open (appendix J, second part).
 
     The first model is 3 → 2 → 1 with 3 → 1, context k a soft intervention on latent k, H unit upper triangular. The
     second lacks 3 → 1. Row 1 of ``B_k H`` takes two values, in the control and in context 1; both must be of the form
@@ -110,9 +110,9 @@ def soft_graph(rng: Any = 0, entry: float | None = None) -> Counterexample:
 
 
 def soft_theorem_gap() -> Counterexample:
-    """Generic by the letter of Assumption 1(b), and yet the partial order is not identified.
+    """Return a pair that is generic by the letter of Assumption 1(b), and yet of two partial orders (gap in Theorem 1).
 
-    The first half of the paper's first theorem says that d generic interventions, soft ones included, identify the
+    The first half of Theorem 1 says that d generic interventions, soft ones included, identify the
     closure of the graph; generic means that the target's row of ``B_k`` is no multiple of that of ``B_0``. Here the
     latents are 3 → 1 ← 2, and context 1 changes the weight of 2 but not that of 3: generic in that sense. The second
     model absorbs the constant part into its first latent, ``Ẑ_1 = Z_1 − A_13 Z_3``, and has no edge 3 → 1.
