@@ -17,7 +17,7 @@ from latentdag.core.likelihood import evaluate
 from latentdag.core.orders import fit_flag
 from latentdag.core.search import NEAR_ORDERS
 from latentdag.methods.design import edge_rules, prepare
-from latentdag.model.loglik import log_likelihood
+from latentdag.model.distribution import log_likelihood
 
 from designs import DESIGNS, random_point
 from paths import SHARED

@@ -25,8 +25,8 @@ from latentdag.core.linalg import range_basis, symmetrize, upper_factor
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
+from latentdag.model.distribution import Law
 from latentdag.model.intervention import Intervention
-from latentdag.model.law import Law
 from latentdag.model.model import LatentModel
 
 if TYPE_CHECKING:

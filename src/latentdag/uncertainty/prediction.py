@@ -18,8 +18,8 @@ from latentdag.core.covariance import Gradient
 from latentdag.core.prediction import NewRow, Response, named_row
 from latentdag.data.second_pass import Samples
 from latentdag.errors import clear_numerics
+from latentdag.model.distribution import Law
 from latentdag.model.intervention import Change, Intervention
-from latentdag.model.law import Law
 from latentdag.uncertainty.standard_errors import DO_SHARE, Uncertainty, add_intervals
 
 if TYPE_CHECKING:
