@@ -55,6 +55,18 @@ class Outcome:
     tables: Mapping[str, Table]
 
 
+def mean_or_none(values: pd.Series) -> float | None:
+    """Return the mean of the known values, or None where there are none.
+
+    Examples
+    --------
+    >>> mean_or_none(pd.Series([True, False, None])), mean_or_none(pd.Series([None]))
+    (0.5, None)
+    """
+    known = values.dropna().astype(float)
+    return float(known.mean()) if len(known) else None
+
+
 def nothing_shared(settings: Settings) -> Any:
     return None
 
@@ -84,6 +96,8 @@ class Experiment:
         Those that measure time or memory of this run, and so differ from run to run.
     unit : str
         What ``models`` counts.
+    command : str
+        What runs it, before its name; the page names it.
     """
 
     name: str
@@ -99,6 +113,7 @@ class Experiment:
     shared: Callable[[Settings], Any] = nothing_shared
     timed: tuple[str, ...] = ()
     unit: str = "model"
+    command: str = "latentdag reproduce"
 
     def settings(
         self, models: int | None = None, seed: int = 0, quick: bool = False, fit: Path | None = None

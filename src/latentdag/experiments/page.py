@@ -46,7 +46,7 @@ def page(experiment: Experiment, settings: Settings, said: dict[str, Any], figur
 
 def command(experiment: Experiment, settings: Settings) -> str:
     """The command that gives this page again."""
-    words = ["latentdag reproduce", experiment.name, f"--models {settings.models}", f"--seed {settings.seed}"]
+    words = [experiment.command, experiment.name, f"--models {settings.models}", f"--seed {settings.seed}"]
     words += ["--quick"] * settings.quick + ([f"--fit {settings.fit.name}"] if settings.fit is not None else [])
     return " ".join(words)
 

@@ -1,29 +1,34 @@
 """A machine whose causes are known, hidden behind random maps: what is recovered?
 
-Cells of the part "maps" hide all rows behind one map after another; those of "rows" take a random share of the rows
-behind a map of its own. Helpers: the data and the truth (:mod:`.tunnel`), scores (:mod:`.tunnel_scores`), what is known
-of the machine without any of this (:mod:`.tunnel_facts`), figures (:mod:`.tunnel_figures`), sentences
-(:mod:`.tunnel_findings`).
+Cells of the part "maps" hide all rows behind one map after another. Cells of the part "rows" hide a random share of the
+rows behind a map of their own. The data and the truth are in :mod:`.machine`, scores in :mod:`.scores`, tables and
+findings in :mod:`.tables`, figures in :mod:`.figures`.
 """
 
 from typing import Any
 
 import numpy as np
 
-from latentdag.data.moments import Moments
-from latentdag.experiments.base import Cell, Experiment, Row, Settings
-from latentdag.experiments.decompositions import decompose
-from latentdag.experiments.fits import attempt
-from latentdag.experiments.tunnel import CONTROL, LAMPS, SETS, Draw, Tunnel, read
-from latentdag.experiments.tunnel_facts import facts
-from latentdag.experiments.tunnel_figures import draw
-from latentdag.experiments.tunnel_findings import summarize
-from latentdag.experiments.tunnel_scores import component_scores, edge_scores, fit_scores
-from latentdag.inference.membership import membership_test
+from latentdag import Moments, membership_test
+from latentdag.experiments import Cell, Experiment, Row, Settings, attempt
+from studies.decompositions import decompose
+from studies.light_tunnel.figures import draw
+from studies.light_tunnel.machine import CONTROL, LAMPS, MAIN, SETS, TWINS, Draw, Tunnel, facts, read
+from studies.light_tunnel.scores import component_scores, edge_scores, fit_scores
+from studies.light_tunnel.tables import summarize
 
-MAIN = next(iter(SETS))
-#: What is tried on one set only: to leave the means aside, and to say that vis_1 may be a cause.
-WHERE = {"likelihood, without means": MAIN, "likelihood, upstream": "shared noise"}
+SOFT = {"intervention": "soft"}
+
+#: Ways to fit: the method, its options, and the only set on which it is tried (None: all of them).
+FITS: dict[str, tuple[str, dict[str, Any], str | None]] = {
+    "likelihood": ("likelihood", SOFT, None),
+    "closed-form": ("closed-form", SOFT, None),
+    "projection": ("projection", {}, None),
+    "projection, about the control": ("projection", {}, None),
+    "likelihood, without means": ("likelihood", {**SOFT, "means": False}, MAIN),
+    "likelihood, upstream": ("likelihood", {**SOFT, "unintervened": "upstream"}, TWINS),
+}
+
 #: What the experimenter knows: only which context is which; or also that lamps obey the computer and sensors measure.
 KNOWLEDGE = ("contexts", "contexts and roles")
 
@@ -31,7 +36,7 @@ KNOWLEDGE = ("contexts", "contexts and roles")
 def cells(settings: Settings) -> list[dict[str, Any]]:
     parts = [("maps", MAIN, 1.0), *(("rows", name, 0.5) for name in SETS), ("rows", MAIN, 0.1)]
     if settings.quick:
-        parts = [part for part in parts if part[1] in (MAIN, "shared noise")]
+        parts = [part for part in parts if part[1] in (MAIN, TWINS)]
     return [
         {"part": part, "set": name, "share": share, "draw": s, "seed": settings.seed}
         for part, name, share in parts
@@ -44,7 +49,7 @@ def shared(settings: Settings) -> dict[str, Tunnel]:
 
 
 def run(cell: Cell, shared: dict[str, Tunnel]) -> list[Row]:
-    """Every method on one draw; as many features as latents, or twice as many, in turn."""
+    """Score every method on one draw. Draws have as many features as latents, or twice as many, in turn."""
     if cell["part"] == "facts":
         return [{**cell, "method": "", **fact} for fact in facts()]
     tunnel = shared[cell["set"]]
@@ -54,26 +59,18 @@ def run(cell: Cell, shared: dict[str, Tunnel]) -> list[Row]:
     m = Moments.from_samples(hidden.X, hidden.contexts, control=CONTROL)
     key = {**cell, "features": p}
     rows = []
-    for method, moments, options in (
-        ("likelihood", m, {"intervention": "soft"}),
-        ("closed-form", m, {"intervention": "soft"}),
-        ("projection", m, {}),
-        ("projection, about the control", about_the_control(m), {}),
-        ("likelihood, without means", m, {"intervention": "soft", "means": False}),
-        ("likelihood, upstream", m, {"intervention": "soft", "unintervened": "upstream"}),
-    ):
-        if cell["set"] != WHERE.get(method, cell["set"]):
-            continue
-        found, failure = attempt(moments, method.split(",")[0], **options)
-        scores = {} if found is None else fit_scores(tunnel, hidden, found)
-        rows.append({**key, "method": method, "failure": failure, **scores})
+    for name, (method, options, only) in FITS.items():
+        if only in (None, cell["set"]):
+            found, failure = attempt(about_the_control(m) if name.endswith("control") else m, method, **options)
+            scores = {} if found is None else fit_scores(tunnel, hidden, found)
+            rows.append({**key, "method": name, "failure": failure, **scores})
     for method, W in decompose(hidden.X, len(tunnel.latents), cell["draw"]).items():
         rows.append({**key, "method": method, "failure": "", **component_scores(tunnel, W @ hidden.G)})
     return rows + [known_row(key, tunnel, hidden, m, knowledge) for knowledge in KNOWLEDGE]
 
 
 def known_row(key: Cell, tunnel: Tunnel, hidden: Draw, m: Moments, knowledge: str) -> Row:
-    """The likelihood written with perfect interventions, where edges have tests; and whether the model is refused."""
+    """Score the likelihood written with perfect interventions, where edges have tests, and test the model."""
     names = list(tunnel.Z)[1:]
     # nothing acts on a lamp, and a sensor acts on nothing
     roles = [(u, v) for u in names for v in names if u != v and (v in LAMPS or u not in LAMPS)]
@@ -81,21 +78,20 @@ def known_row(key: Cell, tunnel: Tunnel, hidden: Draw, m: Moments, knowledge: st
     row = {**key, "method": "edges", "knowledge": knowledge, "failure": failure}
     if found is None:
         return row
-    data = (hidden.X, hidden.contexts)
     if knowledge == KNOWLEDGE[0]:
-        row["refused"] = not membership_test(m, data=data, fit=found).in_model
+        row["refused"] = not membership_test(m, data=(hidden.X, hidden.contexts), fit=found).in_model
     return row | fit_scores(tunnel, hidden, found) | edge_scores(tunnel, hidden, found)
 
 
 def about_the_control(m: Moments) -> Moments:
-    """Second moments about the control's mean instead of covariances: a method that takes no means sees them so."""
+    """Return second moments about the control's mean instead of covariances, for methods that take no means."""
     shift = m.means - m.means[0]
     return Moments.from_covariances(
         m.covariances + shift[:, :, None] * shift[:, None, :], m.counts, contexts=m.contexts, control=m.control
     )
 
 
-EXPERIMENT = Experiment(
+STUDY = Experiment(
     name="light_tunnel",
     title="Light tunnel",
     question=(
@@ -121,4 +117,5 @@ EXPERIMENT = Experiment(
     chunk=2,
     shared=shared,
     unit="draw",
+    command="python -m studies",
 )
