@@ -113,7 +113,7 @@ def _graph(data: Cells, draw: int, rng: np.random.Generator) -> list[Row]:
 
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
     made = all_tables(rows, main_set(settings))
-    return Outcome(findings(made, main_set(settings)), made)
+    return Outcome(findings(made, main_set(settings), float(rows["p_omnibus"].dropna().iloc[0])), made)
 
 
 def draw(rows: pd.DataFrame, settings: Settings) -> dict[str, Any]:

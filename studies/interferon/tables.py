@@ -212,13 +212,18 @@ def unseen(found: pd.DataFrame) -> Table:
     return records(made)
 
 
-def findings(tables: Mapping[str, Table], main: str) -> list[str]:
-    """Return what a reader should take home, in the order of trust. The notebook docs/tutorials/interferon explains."""
+def findings(tables: Mapping[str, Table], main: str, p_omnibus: float) -> list[str]:
+    """Return what a reader should take home, in the order of trust.
+
+    ``p_omnibus`` is the p-value of the omnibus test of four latents. docs/tutorials/interferon.ipynb explains it all.
+    """
     frames = {title: pd.DataFrame(table) for title, table in tables.items()}
     return [
         _membership(frames["Does each context fit the model"].set_index("context"), main),
         *_same(frames["Which contexts hit the same latent"]),
         *_order(frames["Cascade and IRF1: which comes first"]),
+        f"Four latents (cascade, IRF1, SMAD4, UBE2L6): the omnibus test gives p = {p_omnibus:.2g}. "
+        + ("The graph describes an approximation." if p_omnibus <= ALPHA else "It does not reject the model."),
         *_prediction(frames["Held-out cells"]),
     ]
 
@@ -263,7 +268,8 @@ def _order(table: pd.DataFrame) -> list[str]:
         boot = table[(table["genes"] == genes) & (table["kind"] == "bootstrap")].iloc[0]
         said.append(
             f"{genes} genes: IRF1 comes first in {boot['IRF1 first']:.0%} of {int(boot['fits'])} bootstrap draws, and "
-            f"in up to {here['IRF1 first'].max():.0%} of fits with shuffled labels."
+            f"in up to {here['IRF1 first'].max():.0%} of fits with shuffled labels. The order says something about "
+            "IRF1 only where it is much rarer with shuffled labels."
         )
     return said
 
@@ -277,6 +283,6 @@ def _prediction(table: pd.DataFrame) -> list[str]:
         said.append(
             f"{by[0].upper()}{by[1:]} held out, {genes} genes: the fit gains {mean['over control']:.2f} nats per cell "
             f"over the control, {mean['over additive']:.2f} over the additive reference, and "
-            f"{mean['over own law']:.2f} over each context's own mean and covariance from training."
+            f"{round(mean['over own law'], 2) + 0.0:.2f} over each context's own mean and covariance from training."
         )
     return said

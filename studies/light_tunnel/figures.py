@@ -56,7 +56,7 @@ def draw_rows(rows: pd.DataFrame) -> "Figure":
 def draw_graphs(rows: pd.DataFrame) -> "Figure":
     """Draw the known graph of the first set, and how often each edge is found; false edges are orange."""
     latents = SETS[MAIN]
-    known = set(known_graph().subgraph(latents).edges)
+    known = sorted(known_graph().subgraph(latents).edges)
     found = rows[(rows["method"] == "edges") & (rows["set"] == MAIN) & (rows["part"] == "rows")]
     found = found[found["share"] == found["share"].max()]
     panels: list[tuple[str, dict[tuple[str, str], float]]] = [("known", dict.fromkeys(known, 1.0))]
@@ -72,7 +72,7 @@ def draw_graphs(rows: pd.DataFrame) -> "Figure":
     return made
 
 
-def draw_graph(ax: "Axes", latents: Any, shares: dict[tuple[str, str], float], known: set[tuple[str, str]]) -> None:
+def draw_graph(ax: "Axes", latents: Any, shares: dict[tuple[str, str], float], known: list[tuple[str, str]]) -> None:
     """Draw one graph, colours above and sensors below."""
     above = [name for name in latents if name in COLOURS]
     below = [name for name in latents if name not in COLOURS]
