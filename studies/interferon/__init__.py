@@ -1,5 +1,16 @@
 """Knock-outs of interferon-γ signalling in THP-1 cells: what a real screen lets the model say, and what not.
 
+A real screen (Papalexi et al. 2021): THP-1 cells under interferon-γ, one gene knocked out in each, 299 genes counted.
+Strict guide calls; counts divided by depth, log(1 + x), depth and replicate regressed out; moments about the mean of
+the control, 'non-targeting'. Genes are chosen by their variance over all cells, without labels: “variable 20” are the
+first twenty, “no targets 20” the first twenty that no guide targets; “control 20” vary most in the control, and
+“responsive 20” move most under the core knock-outs, which uses the labels. Core contexts: IFNGR1, IFNGR2, JAK2, STAT1,
+IRF1, SMAD4, UBE2L6. Contexts are fewer than genes: the other dimensions are taken as downstream unless a row says
+“upstream”. “Robust” p-values are corrected by fourth moments. Shuffles deal labels anew within replicates. Known, and
+used in no fit: IFNGR1/IFNGR2 → JAK2 → STAT1 is one cascade, IRF1 lies downstream of it. That these four hit one latent
+is first tested, then told to the fit. Genes and the regression on depth and replicate come from all cells, held-out
+ones included; nothing else does.
+
 The order of the questions is the order of trust. Does each context fit the model? Which contexts hit the same latent?
 Only then: what is the graph between the distinct ones, and does a fit predict cells that it did not see? Known biology
 (IFNGR1/IFNGR2 → JAK2 → STAT1 is one cascade, IRF1 lies downstream of it) judges the answers and is used in no fit.
@@ -17,7 +28,7 @@ from latentdag.experiments import Cell, Experiment, Outcome, Row, Settings
 from studies.interferon import context_tests as tests
 from studies.interferon import fits
 from studies.interferon.figures import all_figures
-from studies.interferon.screen import CASCADE, CONTROL, CORE, GENE_SETS, MAIN, Cells, gene_sets
+from studies.interferon.screen import CASCADE, CORE, GENE_SETS, MAIN, Cells, gene_sets
 from studies.interferon.tables import all_tables, findings
 
 QUICK_MAIN = "variable 10"
@@ -127,18 +138,7 @@ def load(settings: Settings) -> dict[str, Cells]:
 STUDY = Experiment(
     name="interferon",
     title="Interferon-γ knock-outs in THP-1 cells",
-    question=(
-        "A real screen (Papalexi et al. 2021): THP-1 cells under interferon-γ, one gene knocked out in each, 299 genes "
-        "counted. Strict guide calls; counts divided by depth, log(1 + x), depth and replicate regressed out; moments "
-        f"about the mean of the control, {CONTROL!r}. Genes are chosen by their variance over all cells, without "
-        "labels: “variable 20” are the first twenty, “no targets 20” the first twenty that no guide targets; "
-        "“control 20” vary most in the control, and “responsive 20” move most under the core knock-outs, which uses "
-        f"the labels. Core contexts: {', '.join(CORE)}. Contexts are fewer than genes: the other dimensions are taken "
-        "as downstream unless a row says “upstream”. “Robust” p-values are corrected by fourth moments. Shuffles deal "
-        "labels anew within replicates. Known, and used in no fit: IFNGR1/IFNGR2 → JAK2 → STAT1 is one cascade, IRF1 "
-        "lies downstream of it. That these four hit one latent is first tested, then told to the fit. Genes and the "
-        "regression on depth and replicate come from all cells, held-out ones included; nothing else does."
-    ),
+    about=__doc__,
     models=40,
     quick_models=2,
     cells=cells,

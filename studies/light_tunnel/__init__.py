@@ -1,5 +1,17 @@
 """A machine whose causes are known, hidden behind random maps: what is recovered?
 
+A physical machine (Gamella, Peters, Bühlmann, *Causal chambers as a real-world physical testbed for AI methodology*):
+lamps of three colours shine on sensors, and everything is measured, so the causal graph is known. Some of its columns
+are taken for latents and hidden behind a random dense map to as many features, or twice as many. What is seen: 10,000
+samples of the control and 1,000 of each context. Contexts of colours and LEDs move a lamp's mean; those of sensors
+change a gain, which is a soft intervention. Values are quantised and roughly uniform. Recovered rows `structural() @
+unmixing @ G` are compared with the equation that least squares on the known parents gives in the control, by the cosine
+between them, latents in their standard deviations. *Maps*: all samples behind one map after another. *Rows*: a random
+half, or tenth, of every context behind a map of its own. Components of PCA, factor analysis and FastICA have no names
+and are matched to the truth as well as can be. *Edges* are those of the likelihood written with perfect interventions,
+at 5 % of false discoveries and with errors for any noise; whoever knows *roles* knows that nothing acts on a lamp and
+that sensors act on nothing.
+
 Cells of the part "maps" hide all rows behind one map after another. Cells of the part "rows" hide a random share of the
 rows behind a map of their own. The data and the truth are in :mod:`.machine`, scores in :mod:`.scores`, tables and
 findings in :mod:`.tables`, figures in :mod:`.figures`.
@@ -94,20 +106,7 @@ def about_the_control(m: Moments) -> Moments:
 STUDY = Experiment(
     name="light_tunnel",
     title="Light tunnel",
-    question=(
-        "A physical machine (Gamella, Peters, Bühlmann, *Causal chambers as a real-world physical testbed for AI "
-        "methodology*): lamps of three colours shine on sensors, and everything is measured, so the causal graph is "
-        "known. Some of its columns are taken for latents and hidden behind a random dense map to as many features, or "
-        "twice as many. What is seen: 10,000 samples of the control and 1,000 of each context. Contexts of colours and "
-        "LEDs move a lamp's mean; those of sensors change a gain, which is a soft intervention. Values are quantised "
-        "and roughly uniform. Recovered rows `structural() @ unmixing @ G` are compared with the equation that least "
-        "squares on the known parents gives in the control, by the cosine between them, latents in their standard "
-        "deviations. *Maps*: all samples behind one map after another. *Rows*: a random half, or tenth, of every "
-        "context behind a map of its own. Components of PCA, factor analysis and FastICA have no names and are matched "
-        "to the truth as well as can be. *Edges* are those of the likelihood written with perfect interventions, at "
-        "5 % of false discoveries and with errors for any noise; whoever knows *roles* knows that nothing acts on a "
-        "lamp and that sensors act on nothing."
-    ),
+    about=__doc__,
     models=50,
     quick_models=2,
     cells=cells,

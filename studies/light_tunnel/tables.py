@@ -1,17 +1,14 @@
 """Tables of the light tunnel and what they say."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pandas as pd
 
-from latentdag.experiments import Outcome, Settings, Table, mean_or_none
+from latentdag.experiments import Column, Outcome, Settings, Table, failures, mean_or_none, table_by
 from studies.decompositions import NAMES
 from studies.light_tunnel.machine import COLOURS, MAIN, TWINS
 
 OTHERS = ("projection", "projection, about the control", *NAMES)
 GOOD = 0.98  #: cosine of a row that counts as recovered
-KEY = {"part": "part", "set": "set", "share": "share of rows"}
+KEY = ("part", "set", "share of rows")
 FACTS = {
     "twin noise": "correlation of the noises of ir_1 and vis_1",
     "sensor noise": "largest correlation between noises of ir_1, ir_2 and current",
@@ -28,18 +25,20 @@ def median(values: pd.Series) -> float | None:
 
 
 #: Columns of the table of rows and order, from the rows of one method.
-ACCURACY: dict[str, Callable[[pd.DataFrame], Any]] = {
+ACCURACY: dict[str, Column] = {
+    "draws": len,
     "worst row, median": lambda rows: median(rows["cosine"]),
     "worst row, worst": lambda rows: float(rows["cosine"].min()),
     "all rows, mean": lambda rows: mean_or_none(rows["mean_cosine"]),
     f"all rows ≥ {GOOD}": lambda rows: float((rows["cosine"] >= GOOD).mean()),
     "correlation of latents": lambda rows: mean_or_none(rows["correlation"]),
     "colours before sensors": lambda rows: mean_or_none(rows["colours_first"]),
-    "failed": lambda rows: int((rows["failure"] != "").sum()),
+    "failed": failures,
 }
 
 #: Columns of the table of edges, from the rows with one state of knowledge.
-EDGES: dict[str, Callable[[pd.DataFrame], Any]] = {
+EDGES: dict[str, Column] = {
+    "draws": len,
     "colour → sensor found": lambda rows: mean_or_none(rows["colour_edges"]),
     "exactly these": lambda rows: mean_or_none(rows["edges_exact"]),
     "ancestors exact": lambda rows: mean_or_none(rows["ancestors_exact"]),
@@ -58,22 +57,11 @@ def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
     known = rows[rows["part"] == "facts"].set_index("fact")["value"]
     facts = [{"what": what, "value": float(known[name])} for name, what in FACTS.items()]
     runs = rows[rows["part"] != "facts"]
-    accuracy = table(runs[runs["method"] != "edges"], {**KEY, "method": "method"}, ACCURACY)
-    edges = table(runs[runs["method"] == "edges"], {**KEY, "knowledge": "known"}, EDGES)
+    named = runs.rename(columns={"share": "share of rows", "knowledge": "known"})
+    accuracy = table_by(named[named["method"] != "edges"], [*KEY, "method"], ACCURACY)
+    edges = table_by(named[named["method"] == "edges"], [*KEY, "known"], EDGES)
     said = [behind_maps(runs), *on_other_rows(accuracy), *on_edges(edges), on_tests(runs)]
     return Outcome(said, {"Rows and order": accuracy, "Edges": edges, "The machine itself": facts})
-
-
-def table(runs: pd.DataFrame, key: dict[str, str], columns: dict[str, Callable[[pd.DataFrame], Any]]) -> Table:
-    """Group the rows by the columns of ``key`` (renamed as it says) and compute every other column of each group."""
-    return [
-        {
-            **dict(zip(key.values(), values, strict=True)),
-            "draws": len(group),
-            **{name: of(group) for name, of in columns.items()},
-        }
-        for values, group in runs.groupby(list(key), sort=False)
-    ]
 
 
 def behind_maps(runs: pd.DataFrame) -> str:

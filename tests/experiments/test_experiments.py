@@ -15,8 +15,8 @@ import latentdag as ld
 from latentdag import experiments
 from latentdag.cli.app import app
 from latentdag.experiments import off_model
-from latentdag.experiments.bound import cramer_rao
-from latentdag.experiments.generative import default_model, truncated
+from latentdag.experiments.fits import cramer_rao
+from latentdag.experiments.semisynthetic import default_model, truncated
 from latentdag.experiments.off_model import BREAKS
 from latentdag.experiments.runner import run_cells
 from latentdag.experiments.synthetic import from_the_truth

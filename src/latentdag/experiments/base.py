@@ -1,11 +1,14 @@
 """What an experiment is: cells, rows, a summary, figures and a page."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+
+from latentdag.experiments.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,8 +17,8 @@ if TYPE_CHECKING:
 Cell = Mapping[str, Any]
 Row = dict[str, Any]
 
-#: A table of the summary: plain values by column.
-Table = list[dict[str, Any]]
+#: The two readings of the paper's numbers; see :mod:`latentdag.simulate`.
+CONVENTIONS = ("figures", "text")
 
 
 @dataclass(frozen=True)
@@ -55,18 +58,6 @@ class Outcome:
     tables: Mapping[str, Table]
 
 
-def mean_or_none(values: pd.Series) -> float | None:
-    """Return the mean of the known values, or None where there are none.
-
-    Examples
-    --------
-    >>> mean_or_none(pd.Series([True, False, None])), mean_or_none(pd.Series([None]))
-    (0.5, None)
-    """
-    known = values.dropna().astype(float)
-    return float(known.mean()) if len(known) else None
-
-
 def nothing_shared(settings: Settings) -> Any:
     return None
 
@@ -78,8 +69,8 @@ class Experiment:
     Attributes
     ----------
     name, title : str
-    question : str
-        A paragraph for the page: what is asked and how.
+    about : str
+        The docstring of its module. Its second paragraph opens the page: what is asked and how.
     models, quick_models : int
         Random models per setting, by default and with ``--quick``.
     cells : Settings → list of cells
@@ -102,7 +93,7 @@ class Experiment:
 
     name: str
     title: str
-    question: str
+    about: str | None
     models: int
     quick_models: int
     cells: Callable[[Settings], list[dict[str, Any]]]
@@ -115,9 +106,27 @@ class Experiment:
     unit: str = "model"
     command: str = "latentdag reproduce"
 
+    @property
+    def question(self) -> str:
+        """The second paragraph of the module's docstring, in one line."""
+        paragraphs = (self.about or "").split("\n\n")
+        return " ".join(paragraphs[1].split()) if len(paragraphs) > 1 else ""
+
     def settings(
         self, models: int | None = None, seed: int = 0, quick: bool = False, fit: Path | None = None
     ) -> Settings:
-        """The user's choices, with this experiment's defaults for what was left open."""
+        """Return the user's choices, with this experiment's defaults for what was left open."""
         default = self.quick_models if quick else self.models
         return Settings(default if models is None else models, seed, quick, fit)
+
+
+def grid(settings: Settings, unit: str = "model", **axes: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return one cell per combination of values and per random model, the last axis fastest.
+
+    Examples
+    --------
+    >>> grid(Settings(models=2, seed=7), n=[10])
+    [{'n': 10, 'model': 0, 'seed': 7}, {'n': 10, 'model': 1, 'seed': 7}]
+    """
+    every: dict[str, Iterable[Any]] = {**axes, unit: range(settings.models), "seed": [settings.seed]}
+    return [dict(zip(every, values, strict=True)) for values in product(*every.values())]
