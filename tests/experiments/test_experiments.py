@@ -16,9 +16,9 @@ from latentdag import experiments
 from latentdag.cli.app import app
 from latentdag.experiments import off_model
 from latentdag.experiments.fits import cramer_rao
-from latentdag.experiments.semisynthetic import default_model, truncated
 from latentdag.experiments.off_model import BREAKS
 from latentdag.experiments.runner import run_cells
+from latentdag.experiments.semisynthetic import default_model, truncated
 from latentdag.experiments.synthetic import from_the_truth
 
 from runs import check_folder

@@ -17,8 +17,8 @@ def table_by(rows: pd.DataFrame, by: Sequence[str], columns: Mapping[str, Column
 
     Examples
     --------
-    >>> table_by(pd.DataFrame({"n": [2, 1, 2], "x": [1.0, 5.0, 3.0]}), ["n"], {"mean": lambda part: part["x"].mean()})
-    [{'n': 2, 'mean': 2.0}, {'n': 1, 'mean': 5.0}]
+    >>> table_by(pd.DataFrame({"n": [2, 1, 2]}), ["n"], {"rows": len})
+    [{'n': 2, 'rows': 2}, {'n': 1, 'rows': 1}]
     """
     return [
         {**dict(zip(by, values, strict=True)), **{name: column(part) for name, column in columns.items()}}
