@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.datasets.containers import Screen
-from latentdag.datasets.places import Remote, Source, layout, locate
+from latentdag.datasets.places import Remote, Source, locate
 from latentdag.optional import optional
 
 _ZIP = "sachs.som.datasets.zip"
@@ -43,7 +43,7 @@ CONTROLS = ("cd3cd28", "cd3cd28icam2")
 def sachs(
     root: str | os.PathLike[str] | None = None, control: str | None = "cd3cd28", *, log: bool = True
 ) -> Screen:  # fmt: skip
-    """One control and the inhibitors that were added to it.
+    """Read one control and the inhibitors that were added to it.
 
     Parameters
     ----------
@@ -69,18 +69,15 @@ def sachs(
 
 
 def _tables(names: list[str], root: str | os.PathLike[str] | None) -> list[pd.DataFrame]:
-    files = layout(SOURCE, [[f"{name}.csv" for name in names], [_sheet(name) for name in names]], root)
-    paths = locate(SOURCE, files, root)
-    if files[0].endswith(".xls"):
+    sheets = [f"{CONDITIONS.index(name) + 1}. {name.replace('_', '+')}.xls" for name in names]
+    paths = locate(SOURCE, [f"{name}.csv" for name in names], sheets, root=root)
+    files = list(paths)
+    if files == sheets:
         optional("xlrd", "datasets", "reading the spreadsheets of Sachs et al.")
-    tables = [pd.read_excel(paths[f]) if f.endswith(".xls") else pd.read_csv(paths[f]) for f in files]
+    tables = [pd.read_excel(path) if files == sheets else pd.read_csv(path) for path in paths.values()]
     columns = [str(column) for column in tables[0].columns]
     for file, table in zip(files, tables, strict=True):
         if len(table.columns) != len(columns):
             raise ValueError(f"{file} has {len(table.columns)} columns, {files[0]} has {len(columns)}")
         table.columns = pd.Index(columns)  # the same proteins in the same order, but not always spelt alike
     return tables
-
-
-def _sheet(name: str) -> str:
-    return f"{CONDITIONS.index(name) + 1}. {name.replace('_', '+')}.xls"
