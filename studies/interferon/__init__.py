@@ -135,16 +135,11 @@ def load(settings: Settings) -> dict[str, Cells]:
     return gene_sets()
 
 
-STUDY = Experiment(
-    name="interferon",
-    title="Interferon-γ knock-outs in THP-1 cells",
-    about=__doc__,
+STUDY = Experiment.of(
+    __name__,
+    "Interferon-γ knock-outs in THP-1 cells",
     models=40,
     quick_models=2,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
     chunk=4,
     shared=load,
     unit="draw",

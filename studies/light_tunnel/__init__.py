@@ -29,6 +29,8 @@ from studies.light_tunnel.machine import CONTROL, LAMPS, MAIN, SETS, TWINS, Draw
 from studies.light_tunnel.scores import component_scores, edge_scores, fit_scores
 from studies.light_tunnel.tables import summarize
 
+__all__ = ["STUDY", "about_the_control", "cells", "draw", "known_row", "run", "shared", "summarize"]
+
 SOFT = {"intervention": "soft"}
 
 #: Ways to fit: the method, its options, and the only set on which it is tried (None: all of them).
@@ -103,16 +105,11 @@ def about_the_control(m: Moments) -> Moments:
     )
 
 
-STUDY = Experiment(
-    name="light_tunnel",
-    title="Light tunnel",
-    about=__doc__,
+STUDY = Experiment.of(
+    __name__,
+    "Light tunnel",
     models=50,
     quick_models=2,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
     chunk=2,
     shared=shared,
     unit="draw",

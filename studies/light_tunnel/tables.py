@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from latentdag.experiments import Column, Outcome, Settings, Table, failures, mean_or_none, table_by
+from latentdag.experiments import Column, Outcome, Settings, Table, failures, mean_of, mean_or_none, table_by
 from studies.decompositions import NAMES
 from studies.light_tunnel.machine import COLOURS, MAIN, TWINS
 
@@ -29,23 +29,23 @@ ACCURACY: dict[str, Column] = {
     "draws": len,
     "worst row, median": lambda rows: median(rows["cosine"]),
     "worst row, worst": lambda rows: float(rows["cosine"].min()),
-    "all rows, mean": lambda rows: mean_or_none(rows["mean_cosine"]),
+    "all rows, mean": mean_of("mean_cosine"),
     f"all rows ≥ {GOOD}": lambda rows: float((rows["cosine"] >= GOOD).mean()),
-    "correlation of latents": lambda rows: mean_or_none(rows["correlation"]),
-    "colours before sensors": lambda rows: mean_or_none(rows["colours_first"]),
+    "correlation of latents": mean_of("correlation"),
+    "colours before sensors": mean_of("colours_first"),
     "failed": failures,
 }
 
 #: Columns of the table of edges, from the rows with one state of knowledge.
 EDGES: dict[str, Column] = {
     "draws": len,
-    "colour → sensor found": lambda rows: mean_or_none(rows["colour_edges"]),
-    "exactly these": lambda rows: mean_or_none(rows["edges_exact"]),
-    "ancestors exact": lambda rows: mean_or_none(rows["ancestors_exact"]),
+    "colour → sensor found": mean_of("colour_edges"),
+    "exactly these": mean_of("edges_exact"),
+    "ancestors exact": mean_of("ancestors_exact"),
     "false, per pair of colours": lambda rows: mean_or_none(rows["false_between_colours"] / len(COLOURS)),
-    "false between sensors, per draw": lambda rows: mean_or_none(rows["false_between_sensors"]),
-    "LED → sensor found, per draw": lambda rows: mean_or_none(rows["led_edges"]),
-    "false with LEDs, per draw": lambda rows: mean_or_none(rows["false_with_leds"]),
+    "false between sensors, per draw": mean_of("false_between_sensors"),
+    "LED → sensor found, per draw": mean_of("led_edges"),
+    "false with LEDs, per draw": mean_of("false_with_leds"),
     "error of effects, control": lambda rows: median(rows["weight_error_control"]),
     "error of effects, all contexts": lambda rows: median(rows["weight_error_all"]),
     "95 % intervals that hold, control": lambda rows: float(rows["covered_control"].sum() / rows["intervals"].sum()),

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -131,10 +132,10 @@ def test_breaks_of_size_nothing_are_the_model():
     truth = ld.simulate.random_model(rng=1)
     exact = truth.moments()
     for draw in (
-        off_model.curved_effects(0.0),
-        off_model.off_target(0.0),
-        off_model.weak(1.0),
-        off_model.measurement_noise(0.0),
+        partial(off_model.curved_effects, size=0.0),
+        partial(off_model.off_target, size=0.0),
+        partial(off_model.weak, strength=1.0),
+        partial(off_model.measurement_noise, size=0.0),
     ):
         m = ld.Moments.from_samples(*draw(truth, 20_000, np.random.default_rng(0)), control="control")
         s = np.sqrt(np.diagonal(exact.covariances, axis1=1, axis2=2))

@@ -22,11 +22,11 @@ from importlib import import_module
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
 from latentdag.experiments.draw import figure, share_legend, tidy
 from latentdag.experiments.fits import attempt, failures
-from latentdag.experiments.tables import Column, Table, mean_or_none, table_by
+from latentdag.experiments.tables import Column, Table, mean_of, mean_or_none, table_by
 
 __all__ = [
     "NAMES", "Cell", "Column", "Experiment", "Outcome", "Row", "Settings", "Table", "attempt", "failures", "figure",
-    "load", "mean_or_none", "share_legend", "table_by", "tidy",
+    "load", "mean_of", "mean_or_none", "share_legend", "table_by", "tidy",
 ]  # fmt: skip
 
 #: In the order in which ``latentdag reproduce all`` runs them.

@@ -1,5 +1,6 @@
 """What an experiment is: cells, rows, a summary, figures and a page."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -105,6 +106,21 @@ class Experiment:
     timed: tuple[str, ...] = ()
     unit: str = "model"
     command: str = "latentdag reproduce"
+
+    @classmethod
+    def of(cls, module: str, title: str, models: int, quick_models: int, **options: Any) -> "Experiment":
+        """Return the experiment of a module: its functions ``cells``, ``run``, ``summarize`` and ``draw``.
+
+        Parameters
+        ----------
+        module : str
+            Its ``__name__``; the last part is the name of the experiment.
+        title, models, quick_models, **options
+            See the attributes.
+        """
+        own = sys.modules[module]
+        functions = (own.cells, own.run, own.summarize, own.draw)
+        return cls(module.rpartition(".")[2], title, own.__doc__, models, quick_models, *functions, **options)
 
     @property
     def question(self) -> str:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: Figures by name.
+Figures = dict[str, "Figure"]
+
 #: The measure that is yes or no.
 FRACTION = "order_correct"
 

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import figure, tidy
+from latentdag.experiments.draw import Figures, figure, tidy
 from latentdag.identification import counterexamples as ce
 from latentdag.identification.equivalence import equivalent_models
 from latentdag.identification.identify import identify_partial_order
@@ -211,7 +211,7 @@ def _findings(pairs: pd.DataFrame, control: pd.DataFrame, missing: pd.DataFrame,
     ]
 
 
-def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
+def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
     return {
         "pairs": _draw_pairs({name: make() for name, (make, _) in PAIRS.items()}),
         "candidates": _draw_candidates(rows[rows["part"] == "missing"]),
@@ -275,15 +275,4 @@ def _draw_candidates(missing: pd.DataFrame) -> "Figure":
     return made
 
 
-EXPERIMENT = Experiment(
-    name="identifiability",
-    title="What is identified",
-    about=__doc__,
-    models=100,
-    quick_models=10,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
-    chunk=25,
-)
+EXPERIMENT = Experiment.of(__name__, "What is identified", models=100, quick_models=10, chunk=25)

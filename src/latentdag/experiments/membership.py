@@ -12,7 +12,7 @@ As published: false positives over all runs. That pulls every curve towards the 
 ``FPR``, and hides how good or bad a test is.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,15 +21,12 @@ from scipy.integrate import trapezoid
 
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import Curve, figure, share_legend, tidy
+from latentdag.experiments.draw import Curve, Figures, figure, share_legend, tidy
 from latentdag.experiments.fits import attempt
 from latentdag.experiments.tables import Table
 from latentdag.inference.omnibus import omnibus_test
 from latentdag.inference.ranks import rank_test
 from latentdag.model import simulate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIZES = (500, 2_500)
 
@@ -133,7 +130,7 @@ def _findings(areas: Table) -> list[str]:
     return said
 
 
-def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
+def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
     """Draw one curve per test, one panel per convention and n; the published pooling dotted."""
     sizes = sorted(rows["n"].unique())
     made = figure(4.0 * len(CONVENTIONS), 3.8 * len(sizes) + 0.6)
@@ -162,15 +159,4 @@ def _panel(ax: Any, part: pd.DataFrame) -> None:
     tidy(ax)
 
 
-EXPERIMENT = Experiment(
-    name="membership",
-    title="Membership",
-    about=__doc__,
-    models=500,
-    quick_models=10,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
-    chunk=10,
-)
+EXPERIMENT = Experiment.of(__name__, "Membership", models=500, quick_models=10, chunk=10)

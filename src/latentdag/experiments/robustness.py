@@ -20,10 +20,10 @@ import pandas as pd
 
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import figure, share_legend, short_number, tidy
+from latentdag.experiments.draw import Figures, figure, share_legend, short_number, tidy
 from latentdag.experiments.fits import METHODS, attempt, failures
 from latentdag.experiments.off_model import BREAKS
-from latentdag.experiments.tables import Table, mean_or_none, table_by
+from latentdag.experiments.tables import Column, Table, mean_of, table_by
 from latentdag.inference.membership import membership_test
 from latentdag.inference.targets import off_targets
 from latentdag.methods.result import Fit
@@ -106,28 +106,24 @@ def _verdicts(found: Fit | None, m: Moments, data: Any) -> Row:
     return said
 
 
+ACCURACY: dict[str, Column] = {
+    "order right": mean_of("order_correct"),
+    "edges right": mean_of("edges_correct"),
+    "correlation of latents, median": lambda rows: float(rows["correlation"].astype(float).median()),
+    "failed": failures,
+}
+FLAGS: dict[str, Column] = {
+    "membership rejects": mean_of("flagged"),
+    "the same, any noise": mean_of("flagged_robust"),
+    "rank rejects": mean_of("rank_rejects"),
+    "off-target effects found": mean_of("off_targets"),
+}
+
+
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
     key = ["convention", "break", "level", "n"]
-    accuracy = table_by(
-        rows,
-        [*key, "method"],
-        {
-            "order right": lambda part: mean_or_none(part["order_correct"]),
-            "edges right": lambda part: mean_or_none(part["edges_correct"]),
-            "correlation of latents, median": lambda part: float(part["correlation"].astype(float).median()),
-            "failed": failures,
-        },
-    )
-    flags = table_by(
-        rows[rows["method"] == "likelihood"],
-        key,
-        {
-            "membership rejects": lambda part: mean_or_none(part["flagged"]),
-            "the same, any noise": lambda part: mean_or_none(part["flagged_robust"]),
-            "rank rejects": lambda part: mean_or_none(part["rank_rejects"]),
-            "off-target effects found": lambda part: mean_or_none(part["off_targets"]),
-        },
-    )
+    accuracy = table_by(rows, [*key, "method"], ACCURACY)
+    flags = table_by(rows[rows["method"] == "likelihood"], key, FLAGS)
     return Outcome(_findings(accuracy, flags), {"Do the tests say so": flags, "Accuracy": accuracy})
 
 
@@ -164,7 +160,7 @@ def _findings(accuracy: Table, flags: Table) -> list[str]:
     return said
 
 
-def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
+def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
     figures = {}
     for convention, part in rows.groupby("convention", sort=False):
         figures[f"breaks-{convention}"] = _draw_breaks(part[part["n"] == SAMPLES], convention)
@@ -244,15 +240,4 @@ def _draw_counts(part: pd.DataFrame) -> "Figure":
     return made
 
 
-EXPERIMENT = Experiment(
-    name="robustness",
-    title="Off the model",
-    about=__doc__,
-    models=50,
-    quick_models=3,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
-    chunk=4,
-)
+EXPERIMENT = Experiment.of(__name__, "Off the model", models=50, quick_models=3, chunk=4)

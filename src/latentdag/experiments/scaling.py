@@ -11,20 +11,17 @@ Time is that of the processor, on one thread. Memory is measured in a second run
 
 import time
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import figure, number_ticks, share_legend, tidy
+from latentdag.experiments.draw import Figures, figure, number_ticks, share_legend, tidy
 from latentdag.experiments.fits import METHODS, attempt
 from latentdag.experiments.synthetic import CURVES
 from latentdag.experiments.tables import Table
 from latentdag.model import metrics, simulate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SAMPLES = 100_000
 
@@ -124,7 +121,7 @@ def _megabytes(value: float) -> str:
     return f"{value:,.0f} MB" if value >= 10 else f"{value:.2g} MB"
 
 
-def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
+def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
     made = figure(9.5, 7.2)
     axes = made.subplots(2, 2)
     labels = {"latents": "d = p = K", "features": f"p, with d = K = {FIXED_LATENTS}"}
@@ -157,16 +154,4 @@ def _reference(ax: Any, middle: pd.Series, power: int) -> None:
     ax.plot(x[shown], y[shown], color="#8a8a8a", ls="--", label="growth of K²p³")
 
 
-EXPERIMENT = Experiment(
-    name="scaling",
-    title="Time and memory",
-    about=__doc__,
-    models=3,
-    quick_models=1,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
-    chunk=1,
-    timed=("seconds", "peak_mb"),
-)
+EXPERIMENT = Experiment.of(__name__, "Time and memory", models=3, quick_models=1, chunk=1, timed=("seconds", "peak_mb"))

@@ -13,14 +13,14 @@ that many cost no more than of few.
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import panels
+from latentdag.experiments.draw import Figures, panels
 from latentdag.experiments.fits import BOUND, METHODS, error_rows, failures
 from latentdag.experiments.synthetic import CURVES, PANELS, error_columns, fraction_right, of_models, published_marks
 from latentdag.experiments.tables import Column, Table, table_by
@@ -29,9 +29,6 @@ from latentdag.methods.result import Fit
 from latentdag.model import simulate
 from latentdag.model.intervention import Intervention
 from latentdag.model.model import LatentModel
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIZES = (10**6, 5 * 10**6, 10**7, 5 * 10**7, 10**8)
 
@@ -161,7 +158,7 @@ def _findings(rows: pd.DataFrame, table: Table, settings: Settings) -> list[str]
     return said
 
 
-def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
+def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
     return {
         f"semisynthetic-{centre}": panels(
             rows,
@@ -176,17 +173,6 @@ def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
     }
 
 
-EXPERIMENT = Experiment(
-    name="semisynthetic",
-    title="Semi-synthetic data",
-    about=__doc__,
-    models=50,
-    quick_models=3,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
-    chunk=4,
-    shared=generative_model,
-    unit="dataset",
+EXPERIMENT = Experiment.of(
+    __name__, "Semi-synthetic data", models=50, quick_models=3, chunk=4, shared=generative_model, unit="dataset"
 )

@@ -11,7 +11,7 @@ See :mod:`latentdag.simulate` for the two conventions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from scipy import stats
 from latentdag.core.search import search
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import Curve, panels
+from latentdag.experiments.draw import Curve, Figures, panels
 from latentdag.experiments.fits import BOUND, error_rows, failures
 from latentdag.experiments.tables import Column, Table, table_by
 from latentdag.methods.assembly import finish
@@ -30,9 +30,6 @@ from latentdag.methods.result import Fit
 from latentdag.methods.starts import given_start
 from latentdag.model import simulate
 from latentdag.model.model import LatentModel
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIZES = (2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000)
 QUICK_SIZES = (2_500, 25_000)
@@ -154,7 +151,7 @@ def _findings(rows: pd.DataFrame, compared: Table) -> list[str]:
     return said
 
 
-def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
+def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
     """Draw three panels per convention with medians and quartiles, and three with means as published."""
     figures = {}
     for convention in CONVENTIONS:
@@ -181,15 +178,4 @@ def of_models(centre: str) -> str:
     return "medians and quartiles of" if centre == "median" else "means of"
 
 
-EXPERIMENT = Experiment(
-    name="synthetic",
-    title="Synthetic models",
-    about=__doc__,
-    models=500,
-    quick_models=5,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
-    chunk=4,
-)
+EXPERIMENT = Experiment.of(__name__, "Synthetic models", models=500, quick_models=5, chunk=4)

@@ -38,6 +38,11 @@ def mean_or_none(values: pd.Series) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
+def mean_of(name: str) -> Column:
+    """Return the column of a table with the mean of the known values of a column of the rows."""
+    return lambda rows: mean_or_none(rows[name])
+
+
 def markdown_table(table: Table) -> list[str]:
     """Return the lines of a table."""
     if not table:
