@@ -1,6 +1,7 @@
 """Tables of the interferon-γ study, from its rows alone, and what they say."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ RELATIONS = ("cascade first", "IRF1 first", "no edge")
 
 def all_tables(rows: pd.DataFrame, main: str) -> dict[str, Table]:
     """Return all tables by title."""
-    return {
+    made: dict[str, Any] = {
         "Does each context fit the model": fit_of_contexts(part(rows, "membership", main)),
         "The core contexts in every gene set": fit_by_genes(part(rows, "membership")),
         "Size of the tests on shuffled labels": sizes(part(rows, "spectrum")),
@@ -28,6 +29,7 @@ def all_tables(rows: pd.DataFrame, main: str) -> dict[str, Table]:
         "Held-out cells": held_out(part(rows, "score")),
         "A knock-out that the fit did not see": unseen(part(rows, "unseen")),
     }
+    return {title: pd.DataFrame(table).to_dict("records") for title, table in made.items()}
 
 
 def part(rows: pd.DataFrame, name: str, genes: str | None = None) -> pd.DataFrame:
@@ -36,52 +38,38 @@ def part(rows: pd.DataFrame, name: str, genes: str | None = None) -> pd.DataFram
     return found.dropna(axis=1, how="all")
 
 
-def records(table: pd.DataFrame) -> Table:
-    """Return a table as plain values; what is not a number becomes None."""
-    plain = table.astype(object).where(table.notna(), None)
-    return [{str(name): value for name, value in row.items()} for row in plain.to_dict(orient="records")]
-
-
-def fit_of_contexts(found: pd.DataFrame) -> Table:
+def fit_of_contexts(found: pd.DataFrame) -> pd.DataFrame:
     """Sort contexts by how much they change. A context fits if two directions are not ruled out, by Holm over all."""
     found = found.assign(holm=holm(found["p_robust"].to_numpy()), seen=holm(found["p_change"].to_numpy()) <= ALPHA)
     found = found.sort_values("nats_change", ascending=False)
     share = found["share"].where(found["seen"])
     verdict = np.where(~found["seen"], "no change seen", np.where(found["holm"] <= ALPHA, "does not fit", "fits"))
-    return records(
-        pd.DataFrame(
-            {
-                "context": found["context"], "cells": found["n"].astype(int), "p, nothing changes": found["p_change"],
-                "p, two directions (Gaussian)": found["p_gaussian"], "p, two directions (robust)": found["p_robust"],
-                "Holm": found["holm"], "verdict": verdict, "share in two directions": share,
-                "nats per cell beyond": found["nats_beyond"], "ρ₂": found["rho"],
-            }
-        )
-    )  # fmt: skip
+    return pd.DataFrame({
+        "context": found["context"], "cells": found["n"].astype(int), "p, nothing changes": found["p_change"],
+        "p, two directions (Gaussian)": found["p_gaussian"], "p, two directions (robust)": found["p_robust"],
+        "Holm": found["holm"], "verdict": verdict, "share in two directions": share,
+        "nats per cell beyond": found["nats_beyond"], "ρ₂": found["rho"],
+    })  # fmt: skip
 
 
-def fit_by_genes(found: pd.DataFrame) -> Table:
+def fit_by_genes(found: pd.DataFrame) -> pd.DataFrame:
     found = found[found["context"].isin(CORE)]
     share = found["share"].where(found["p_change"] <= ALPHA)
     columns = {"p, nothing changes": found["p_change"], "p, two directions (robust)": found["p_robust"]}
     made = pd.DataFrame({"genes": found["genes"], "context": found["context"], **columns})
-    return records(made.assign(**{"share in two directions": share}))
+    return made.assign(**{"share in two directions": share})
 
 
-def sizes(found: pd.DataFrame) -> Table:
+def sizes(found: pd.DataFrame) -> pd.DataFrame:
     made = found.groupby("context", sort=False).first().reset_index()
     outside = found.assign(up=found["value"] > found["high"], down=found["value"] < found["low"])
     counts = outside.groupby("context", sort=False)[["up", "down"]].sum().reset_index()
-    return records(
-        pd.DataFrame(
-            {
-                "context": made["context"], "eigenvalues above the band": counts["up"].astype(int),
-                "below": counts["down"].astype(int), "band from": made["low"], "to": made["high"],
-                "“nothing changes” rejected, robust": made["size_change"],
-                "the same, Gaussian": made["size_change_gaussian"], "“two directions” rejected": made["size_two"],
-            }
-        )
-    )  # fmt: skip
+    return pd.DataFrame({
+        "context": made["context"], "eigenvalues above the band": counts["up"].astype(int),
+        "below": counts["down"].astype(int), "band from": made["low"], "to": made["high"],
+        "“nothing changes” rejected, robust": made["size_change"],
+        "the same, Gaussian": made["size_change_gaussian"], "“two directions” rejected": made["size_two"],
+    })  # fmt: skip
 
 
 def pairs(rows: pd.DataFrame, main: str) -> Table:
@@ -102,7 +90,7 @@ def pairs(rows: pd.DataFrame, main: str) -> Table:
             line |= {"p, one target": row["p_robust"], "Holm": row["holm"], "nats per cell beyond": row["nats_beyond"]}
             line["in one group (share of draws)"] = draws["together"].astype(float).mean()
             made.append(line)
-    return records(pd.DataFrame(made))
+    return made
 
 
 def groups(found: pd.DataFrame) -> Table:
@@ -122,7 +110,7 @@ def groups(found: pd.DataFrame) -> Table:
                 "groups": _groups(here),
             }
         )
-    return records(pd.DataFrame(made))
+    return made
 
 
 def _groups(here: pd.DataFrame) -> str:
@@ -147,7 +135,7 @@ def guides(found: pd.DataFrame) -> Table:
             if len(values):
                 ends = {"median cosine of shifts": values.median(), "least": values.min(), "largest": values.max()}
                 made.append({"genes": genes, "pairs": kind, "number": len(values), **ends})
-    return records(pd.DataFrame(made))
+    return made
 
 
 def order(found: pd.DataFrame) -> Table:
@@ -156,10 +144,10 @@ def order(found: pd.DataFrame) -> Table:
         share = {name: float((here["relation"] == name).mean()) for name in RELATIONS}
         weight = here.loc[here["relation"] != "no edge", "weight"].median()
         made.append({"genes": genes, "kind": kind, "fits": len(here), **share, "size of the effect, median": weight})
-    return records(pd.DataFrame(made))
+    return made
 
 
-def graph(found: pd.DataFrame) -> Table:
+def graph(found: pd.DataFrame) -> pd.DataFrame:
     """List every ancestor relation: its edge in the fit, and how often it comes back."""
     edges = found[found["what"] == "edge"]
     draws = found.loc[found["draw"] >= 0, "draw"].nunique()
@@ -176,10 +164,10 @@ def graph(found: pd.DataFrame) -> Table:
                 "ancestor, share of draws": len(drawn) / draws,
             }
         )
-    return records(pd.DataFrame(made).sort_values("ancestor, share of draws", ascending=False))
+    return pd.DataFrame(made).sort_values("ancestor, share of draws", ascending=False)
 
 
-def loadings(found: pd.DataFrame) -> Table:
+def loadings(found: pd.DataFrame) -> pd.DataFrame:
     """List effects of the fit, with their standard deviation over draws."""
     effects = found[found["what"] == "loading"]
     fit = effects[effects["draw"] < 0].set_index(["latent", "gene"])["effect"]
@@ -187,7 +175,7 @@ def loadings(found: pd.DataFrame) -> Table:
     made = pd.DataFrame({"effect": fit, "error": error.reindex(fit.index)}).reset_index()
     made["z"] = made["effect"] / made["error"]
     made["size"] = made["effect"].abs()
-    return records(made.sort_values(["latent", "size"], ascending=[True, False]).drop(columns="size"))
+    return made.sort_values(["latent", "size"], ascending=[True, False]).drop(columns="size")
 
 
 def held_out(found: pd.DataFrame) -> Table:
@@ -200,16 +188,16 @@ def held_out(found: pd.DataFrame) -> Table:
             gain = here["model"] - here[other]
             line |= {word: gain.mean(), f"{word}, s.e.": gain.std(ddof=1) / np.sqrt(len(gain))}
         made.append(line)
-    return records(pd.DataFrame(made))
+    return made
 
 
-def unseen(found: pd.DataFrame) -> Table:
+def unseen(found: pd.DataFrame) -> pd.DataFrame:
     """Return gains for a context of the cascade that is predicted as another of them."""
     made = found[["context", "other", "n"]].rename(columns={"other": "predicted as", "n": "cells"})
     made["cells"] = made["cells"].astype(int)
     for other, word in (("control", "over control"), ("additive", "over that shift alone"), ("own", "over that law")):
         made[word] = found["model"] - found[other]
-    return records(made)
+    return made
 
 
 def findings(tables: Mapping[str, Table], main: str, p_omnibus: float) -> list[str]:

@@ -75,7 +75,7 @@ class Tunnel:
 
     @cached_property
     def equations(self) -> np.ndarray:
-        """(d, d): row i is 1 at i and minus the coefficients of its known parents, by least squares in the control."""
+        """Equations (d, d) in the control: row i is 1 at i, and minus the coefficient at each of its known parents."""
         return np.array([self.equation(name) for name in self.latents])
 
     def equation(self, latent: str, contexts: Iterable[str] = (CONTROL,)) -> np.ndarray:

@@ -51,7 +51,7 @@ class Choice:
     notes: tuple[str, ...]
 
     def moments(self) -> Moments:
-        """Count, mean and covariance of every context."""
+        """Return count, mean and covariance of every context."""
         return Moments.from_samples(self.X, self.contexts, self.control, self.genes)
 
 
