@@ -175,7 +175,7 @@ def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]
 
 
 def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(k): v for k, v in row.items()} for row in table.reset_index().to_dict("records")]
+    return table.reset_index().to_dict("records")
 
 
 def _strongest(found: "Workflow", n: int = 4) -> dict[str, str]:
