@@ -68,7 +68,7 @@ def light_tunnel(
     """
     names = ["reference", *experiments]
     paths = locate(SOURCE, [f"uniform_{name}.csv" for name in names], root=root)
-    tables = [pd.read_csv(path) for path in paths.values()]
+    tables = [pd.read_csv(paths[f"uniform_{name}.csv"]) for name in names]
     kept = list(columns) if columns is not None else [c for c in tables[0] if c not in _BOOKKEEPING]
     missing = [c for c in kept if c not in tables[0]]
     if missing:
