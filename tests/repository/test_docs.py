@@ -1,6 +1,6 @@
 """Documentation: numbers are those of the files they come from, names in tables exist, and the site builds."""
 
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
@@ -8,16 +8,9 @@ import sys
 import pytest
 
 from latentdag import experiments
+from loading import load
 
 from paths import ROOT
-
-
-def load(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 quoted = load(ROOT / "docs" / "quoted.py")
 
