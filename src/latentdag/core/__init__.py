@@ -19,7 +19,8 @@ The likelihood and its maximum:
 
 ==================  =================================================================================
 ``likelihood``      the profile likelihood as a function of H alone, and its gradient
-``information``     the Fisher information as an operator, and Newton steps with it
+``jacobian``        how moments move with the parameters; the Fisher information follows
+``newton``          Newton steps with the Fisher information, as a matrix or as an operator
 ``optimize``        the maximum of the likelihood in H for a given graph
 ==================  =================================================================================
 
@@ -38,11 +39,9 @@ The search:
 How sure a fit is:
 
 ==================  =================================================================================
-``uncertainty``     the Fisher information of all parameters of a fit
-``covariance``      covariance of the parameters: inverse information, or sandwich
+``covariance``      covariance of the parameters: inverse information, or sandwich from scores
 ``quantities``      what users ask about as functions of the parameters, with gradients
 ``prediction``      mean and covariance in a context that was never run, with gradients
-``sample_scores``   scores of single samples, for errors that hold for any noise
 ==================  =================================================================================
 
 Tests:
@@ -50,8 +49,6 @@ Tests:
 ==================  =================================================================================
 ``ranks``           the rank test: how many generalised eigenvalues differ from one
 ``changes``         the directions in which contexts differ at all
-``goodness``        the test of a model against free means and covariances
-``omnibus``         the same test for noise that is not Gaussian
-``mechanisms``      tests of one latent's mechanism in one context
+``goodness``        the test of a model against free means and covariances, for any noise
 ==================  =================================================================================
 """
