@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 import latentdag as ld
-from latentdag.core.edge_gains import edge_worth
+from latentdag.core.edge_gains import edge_gains
 from latentdag.core.graphs import fit_graph
 from latentdag.core.likelihood import evaluate
 from latentdag.core.search import search
@@ -63,7 +63,7 @@ def test_worth_is_what_a_refit_gains_or_loses(name, seed):
     truth, options = DESIGNS[name]
     design, rules, best = fitted_truth(truth, 20_000, seed, **options)
     absent = acyclic(best)
-    worth = edge_worth(design, best.optimum, best.parents, absent)
+    worth = edge_gains(design, best.optimum, best.parents, absent)
     assert absent.any()
     for i, j in np.argwhere(absent):
         gained = toggled(design, best, rules, i, j).score + rules.penalty - best.score

@@ -28,7 +28,7 @@ RIDGE = 1e-9
 FREE = 1e-6
 
 
-def edge_worth(design: Design, optimum: Optimum, parents: Sequence[IntArray], absent: BoolArray) -> Array:
+def edge_gains(design: Design, optimum: Optimum, parents: Sequence[IntArray], absent: BoolArray) -> Array:
     """Return the nats (d, d) that the edge j → i gains, at ``[i, j]``; zero for what is neither present nor ``absent``.
 
     Parameters

@@ -35,12 +35,13 @@ INSERT_UP_TO = 8
 #: Nats behind the best at which a fit that is under way is given up.
 NEAR = 10.0
 
-#: Orders that are compared by evidence: at most so many nats behind the best on the way, and at most so many of them.
-NEAR_ORDERS, MOST_ORDERS = 4.0, 12
+#: Orders that are compared by evidence: at most so many nats behind the best on the way; and at most so many of them,
+#: or the second number over the number of latents if that is less.
+NEAR_ORDERS, MOST_ORDERS, ORDERS_BY_SIZE = 4.0, 12, 144
 
-#: Latents up to which the evidence takes the errors of weights from the whole information, a matter of d⁶; beyond,
-#: from the regressions of each latent, a matter of d⁴.
-ERRORS_OF_ALL_UP_TO = 20
+#: Latents up to which rivals are compared by evidence: its errors of weights are a matter of d⁶. Beyond, the penalised
+#: score of their graphs stands in for it.
+EVIDENCE_UP_TO = 30
 
 #: Nats that a latent may lose on its walk through the order before it gives up: deep valleys lie between good orders.
 DEEP = 500.0

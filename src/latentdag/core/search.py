@@ -19,11 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentdag.core.effort import (
+    EVIDENCE_UP_TO,
     INSERT_UP_TO,
     LEAST_PATIENCE,
     MOST_ORDERS,
     NEAR,
     NEAR_ORDERS,
+    ORDERS_BY_SIZE,
     PATIENCE,
     SWEEPS,
     WITHIN_REACH,
@@ -186,7 +188,8 @@ def _most_evidence(design: Design, ranked: Sequence[Rival], rules: Rules) -> tup
     """Return the rival with most evidence, and by how many nats every order is behind."""
     gaps = {rival.order: ranked[0].value - rival.value for rival in ranked}
     reach = NEAR_ORDERS if ranked[0].graph is None else NEAR  # scores of rivals that were fitted in passing are rough
-    near = [rival for rival in ranked[:MOST_ORDERS] if gaps[rival.order] < reach]
+    most = min(MOST_ORDERS, ORDERS_BY_SIZE // design.d) if design.d <= EVIDENCE_UP_TO else 1
+    near = [rival for rival in ranked[:most] if gaps[rival.order] < reach]
     if len(near) == 1 or any(design.soft):  # soft interventions leave edges within the order open
         return ranked[0], gaps
     evidence = {}

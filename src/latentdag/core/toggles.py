@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from latentdag.core.edge_gains import edge_worth
+from latentdag.core.edge_gains import edge_gains
 from latentdag.core.effort import ALL_ADAPT_UP_TO, GAIN_OF_A_MOVE, GAIN_OF_EDGES, TRY_IF_ALL_ADAPT, TRY_IF_ONE_ADAPTS
 from latentdag.core.graphs import FittedGraph, Rules, TwoRegressions, fit_graph
 from latentdag.core.likelihood import Design
@@ -69,7 +69,7 @@ def _borderline(design: Design, best: FittedGraph, rules: Rules) -> list[tuple[i
         ancestors[i] = present[i] | ancestors[best.parents[i]].any(axis=0)
     absent = rules.allowed & ~present & ~ancestors.T & ~np.eye(d, dtype=bool)
     if _all_adapt(design):
-        worth, (drop, add) = edge_worth(design, best.optimum, best.parents, absent), TRY_IF_ALL_ADAPT
+        worth, (drop, add) = edge_gains(design, best.optimum, best.parents, absent), TRY_IF_ALL_ADAPT
     else:
         worth, (drop, add) = _worth_in_order(design, best, present), TRY_IF_ONE_ADAPTS
     ratio = np.maximum(worth, 1e-12) / max(rules.penalty, 1e-12)
