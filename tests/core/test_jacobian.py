@@ -128,10 +128,16 @@ def test_the_expected_product_of_scores_is_the_information(name):
 @pytest.mark.parametrize("name", ["combinations", "mean shifts"])
 def test_directions_outside_the_latents_have_the_information_with_the_remainder_profiled_out(name):
     point, _ = point_and_rng(name, fits_means=True)
-    free = replace(point, tau=None)
-    total, d = outer_information(free), point.d
-    np.testing.assert_allclose(outer_information(point)[: 2 * d, : 2 * d][:d, :d], total[:d, :d])
-    np.testing.assert_allclose(np.linalg.inv(outside_information(free)), np.linalg.inv(total)[:d, :d], rtol=1e-6)
+    d, B = point.d, point.rows[point.at_work]
+    J = np.concatenate([B, np.linalg.inv(B).swapaxes(1, 2) @ point.B.T], axis=2)
+    total = np.einsum("k,kai,kaj->ij", point.n, J, J)
+    np.testing.assert_allclose(outer_information(replace(point, tau=None)), total, rtol=1e-9, atol=1e-9 * total.max())
+    np.testing.assert_allclose(np.linalg.inv(outside_information(point)), np.linalg.inv(total)[:d, :d], rtol=1e-6)
+    mean = np.einsum("kij,kj->ki", point.B @ np.linalg.inv(B), point.tau[point.at_work])
+    total[d:, d:] += (mean.T * point.n) @ mean
+    full = outer_information(point)
+    np.testing.assert_allclose(full[:-1, :-1], total, rtol=1e-9, atol=1e-9 * total.max())
+    np.testing.assert_allclose(full[-1], [*np.zeros(d), *(-point.n @ mean), point.n.sum()], atol=1e-9 * total.max())
 
 
 @given(seeds)

@@ -288,14 +288,14 @@ def information(point: Point) -> Array:
     return total
 
 
-def outer_information(point: Point) -> Array:
-    """Return the information (2d + 1, 2d + 1) about a column v, a row y and its κ; (2d, 2d) where means are free."""
+def outer_information(point: Point, means: bool = True) -> Array:
+    """Return the information (2d + 1, 2d + 1) about a column v, a row y and its κ; (2d, 2d) without means."""
     rows, N = point.rows, point.n.sum()
     weight = np.bincount(point.at_work.ravel(), np.repeat(point.n, point.d), len(rows))
     yy = np.tensordot(point.D_inv * point.n[:, None, None], point.D_inv, axes=([0, 2], [0, 2]))
     # B_kᵀ D_k^{-T} = B_0ᵀ in every context
     total = np.block([[(rows.T * weight) @ rows, N * point.B.T], [N * point.B, yy]])
-    if point.tau is None:
+    if point.tau is None or not means:
         return np.asarray(total)
     mean = np.hstack([np.zeros_like(point.delta), -point.delta, np.ones((len(point.n), 1))])
     return np.asarray(np.pad(total, (0, 1)) + (mean.T * point.n) @ mean)

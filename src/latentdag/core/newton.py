@@ -42,8 +42,8 @@ def outside_information(point: Point) -> Array:
 
     How the remaining dimensions depend on the latents is profiled out; their means are left out.
     """
-    d, total = point.d, outer_information(point)
-    vv, vy, yy = total[:d, :d], total[:d, d : 2 * d], total[d : 2 * d, d : 2 * d]
+    d, total = point.d, outer_information(point, means=False)
+    vv, vy, yy = total[:d, :d], total[:d, d:], total[d:, d:]
     return np.asarray(vv - vy @ np.linalg.solve(yy, vy.T))
 
 
