@@ -17,7 +17,7 @@ import latentdag as ld
 from latentdag import stream
 from latentdag.data import labels as lb
 from latentdag.data.schema import Layout, check_field, parse_json
-from latentdag.data.store import LARGEST_TEXT, save_arrays
+from latentdag.data.store import LARGEST_TEXT, save_arrays, to_plain
 from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.experiments.runner import _finished
 from latentdag.inference.checkpoint import Checkpoint
@@ -570,3 +570,16 @@ def test_any_damage_is_refused_or_harmless(files):
     outcomes = fuzz(files, range(300), place)
     assert outcomes["refused"] > 150
     assert outcomes["sound"] > 5
+
+
+def test_plain_values_are_what_json_holds():
+    found = {"n": np.int64(3), 2: (np.array([[0.5, np.nan]]), np.True_), "none": None}
+    dates = {"day": np.datetime64("2026-01-02"), "time": np.array(["2026-01-02T03:04"], "datetime64[ns]")}
+    made = to_plain({**found, **dates, "deep": {("a", 1): [float("inf"), "x", np.float32(0.25), 2 + 1j]}})
+    assert made == {
+        "n": 3, "2": [[[0.5, None]], True], "none": None, "day": "2026-01-02", "time": ["2026-01-02T03:04:00.000000000"],
+        "deep": {"('a', 1)": [None, "x", 0.25, "(2+1j)"]},
+    }  # fmt: skip
+    assert json.loads(json.dumps(made, allow_nan=False)) == made
+    assert type(made["n"]) is int
+    assert type(made["2"][1]) is bool

@@ -140,3 +140,20 @@ def test_arrays_cannot_be_changed_by_accident():
     m = ld.Moments.from_samples(X, y, control="WT")
     with pytest.raises(ValueError, match="read-only"):
         m.covariances[0] = 0
+
+
+def test_whitened_moments_are_computed_once_and_pool_to_the_identity():
+    rng = np.random.default_rng(3)
+    X, contexts = rng.normal(size=(900, 5)) @ rng.normal(size=(5, 5)), np.repeat(["WT", "A", "B"], 300)
+    m = ld.Moments.from_samples(X, contexts, control="WT")
+    white = m.whitened
+    assert m.whitened is white
+    np.testing.assert_allclose(white.W @ m.covariances @ white.W.T, white.S, atol=1e-9)
+    np.testing.assert_allclose(np.tensordot(m.counts / m.counts.sum(), white.S, axes=1), np.eye(5), atol=1e-9)
+    assert white.definite.all()
+    assert not ld.Moments.from_samples(X[:602], contexts[:602], control="WT").whitened.definite[-1]
+    flat = ld.Moments.from_samples(np.hstack([X, X[:, :2]]), contexts, control="WT")
+    assert flat.whitened.W.shape == (5, 7)
+    units = np.array([1e-6, 1.0, 1e6, 3.0, 1e3])
+    scaled = ld.Moments.from_samples(X * units, contexts, control="WT").whitened
+    np.testing.assert_allclose(np.linalg.eigvalsh(scaled.S), np.linalg.eigvalsh(white.S), atol=1e-9)

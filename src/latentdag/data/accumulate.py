@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag.data.blas import add_gram, add_outer
 from latentdag.data.collinear import two_sum
@@ -158,6 +157,8 @@ class Accumulator:
             for job in jobs:
                 one(job)
             return
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # slow to import, and seldom needed
+
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(self.threads) as pool:
             list(pool.map(one, jobs))
 

@@ -185,7 +185,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_plain(part) for part in value]
     if isinstance(value, np.ndarray | np.generic):
-        return to_plain(value.tolist())
+        dates = value.dtype.kind in "mM"  # tolist makes bare numbers of nanoseconds
+        return to_plain((value.astype(str) if dates else value).tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int) else str(value)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import io, sparse
+from scipy import sparse
 
 from latentdag.data import labels as lb
 from latentdag.data.sources.delimited import EXACT, is_delimited, one_line, read_header, read_table
@@ -208,6 +208,8 @@ def _whole(path: Path, cells_in_columns: bool) -> Any:
 
 def read_matrix(path: Path) -> Any:
     """Return a MatrixMarket file as scipy reads it; the kind of sparse matrix depends on scipy's version."""
+    from scipy import io  # slow to import, and few need it
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*spmatrix", category=DeprecationWarning)
         return io.mmread(path)

@@ -1,7 +1,6 @@
 """Choose the reader that a source needs: by its type, or by its name on disk."""
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -141,16 +140,15 @@ def positions(features: Any, names: Sequence[str], where: str) -> np.ndarray | N
         if len(wrong):
             raise ValueError(f"{where} has {len(names)} features, so there is no feature number {wrong[0]}")
     else:
-        index = {name: j for j, name in enumerate(names)}
-        missing = [str(name) for name in chosen if str(name) not in index]
+        wanted, index = [str(name) for name in chosen], pd.Index(names)
+        missing = [name for name in wanted if name not in index]
         if missing:
             more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
             raise ValueError(f"{where} has no feature {missing[0]!r}{more}; its first features are {list(names[:5])}")
-        repeated = Counter(names)
-        twice = [str(name) for name in chosen if repeated[str(name)] > 1]
+        twice = [name for name in wanted if name in index[index.duplicated()]]
         if twice:
             raise ValueError(f"{where} has more than one feature {twice[0]!r}: choose by position, or rename them")
-        chosen = np.array([index[str(name)] for name in chosen], dtype=np.intp)
+        chosen = index.get_indexer_for(wanted)
     if len(chosen) == 0:
         raise ValueError(f"{where}: no features are chosen")
     return chosen
