@@ -135,6 +135,7 @@ def relative_gap(S: Array, S_hat: Array) -> float:
 
 
 def _check_perfect(model: LatentModel) -> None:
+    """Raise ValueError if a context is a soft intervention."""
     for context, value in model.interventions.items():
         if any(change.kind == "soft" for change in value.changes.values()):
             raise ValueError(f"context {context!r} is a soft intervention; the reduced form is that of perfect ones")
