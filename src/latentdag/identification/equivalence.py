@@ -84,7 +84,7 @@ def equivalent_models(model: LatentModel, tol: float = TOLERANCE) -> list[Latent
 
 
 def flipped(model: LatentModel, name: str) -> LatentModel | None:
-    """Return the reduced model with the other candidate for one targeted latent; None where there is none.
+    """Return the reduced model with the other solution for one targeted latent; None where there is none.
 
     Its covariances are those of the model if the latent has no targeted ancestor and one noise variance in all contexts
     that target it.
