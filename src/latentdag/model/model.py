@@ -98,19 +98,20 @@ class LatentModel:
     def __post_init__(self) -> None:
         H = np.atleast_2d(np.array(self.unmixing, dtype=float))
         d, p = H.shape
-        given = {name: getattr(self, name) for name in _SHAPES} | {"unmixing": H}
-        given["offset"] = np.zeros(p) if self.offset is None else self.offset
-        for name, value in given.items():
-            if value is not None:
-                value, shape = np.array(value, dtype=float), tuple({"d": d, "p": p}[size] for size in _SHAPES[name])
-                if value.shape != shape:
-                    raise ValueError(
-                        f"{name} must have shape {shape} to match the unmixing {H.shape}, got {value.shape}"
-                    )
-                if not np.isfinite(value).all():
-                    raise ValueError(f"{name} holds values that are not finite")
-                value.flags.writeable = False
-                object.__setattr__(self, name, value)
+        sizes = {"d": d, "p": p}
+        given = {name: getattr(self, name) for name in _SHAPES}
+        given |= {"unmixing": H, "offset": np.zeros(p) if self.offset is None else self.offset}
+        for name, array in given.items():
+            if array is None:
+                continue
+            value = np.array(array, dtype=float)
+            shape = tuple(sizes[letter] for letter in _SHAPES[name])
+            if value.shape != shape:
+                raise ValueError(f"{name} must have shape {shape} to match the unmixing {H.shape}, got {value.shape}")
+            if not np.isfinite(value).all():
+                raise ValueError(f"{name} holds values that are not finite")
+            value.flags.writeable = False
+            object.__setattr__(self, name, value)
         if not (self.noise_variance > 0).all():
             raise ValueError(f"noise variances must be positive, got {self.noise_variance.tolist()}")
         if np.diagonal(self.weights).any():
