@@ -133,8 +133,6 @@ class LatentModel:
         object.__setattr__(self, "feature_names", features)
         object.__setattr__(self, "interventions", interventions)
 
-    # ---- parts ----------------------------------------------------------------------------------------------
-
     @property
     def n_latents(self) -> int:
         """Number of latents, d."""
@@ -177,8 +175,6 @@ class LatentModel:
         for i, j in np.argwhere(self.weights != 0):
             graph.add_edge(self.latents[j], self.latents[i], weight=float(self.weights[i, j]))
         return graph
-
-    # ---- the law in one context -------------------------------------------------------------------------------
 
     def law(self, context: Hashable | None = None) -> Law:
         """Return the exact distribution of latents and features in one context; ``None`` is the control."""
@@ -274,8 +270,6 @@ class LatentModel:
             return Intervention(latent, **{"kind": kind, **change})
         return Intervention(latent, kind="do", value=change) if kind == "do" else Intervention(latent, kind, change)
 
-    # ---- data in and out ----------------------------------------------------------------------------------------
-
     def transform(self, X: Any) -> Any:
         """Return the latents (n, d) of features (n, p); a DataFrame gives a DataFrame."""
         frame = X if isinstance(X, pd.DataFrame) else None
@@ -296,8 +290,6 @@ class LatentModel:
             Z = frame[list(self.latents)].to_numpy(dtype=float)
         X = np.asarray(Z) @ self.mixing.T + self.offset
         return X if frame is None else pd.DataFrame(X, index=frame.index, columns=list(self.feature_names))
-
-    # ---- equivalent models ----------------------------------------------------------------------------------------
 
     def rescaled(self, scaling: Scaling | np.ndarray = "paper") -> "LatentModel":
         """Return the same model with latents in other units.
@@ -388,8 +380,6 @@ class LatentModel:
                 changes[names[i]] = Change(kind, float(Omega[i]), weights=parents or None)
             interventions[context] = Intervention.of_changes(changes)
         return cls(unmixing, A_0, Omega_0, interventions, latents=names, **other)
-
-    # ---- files ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file of plain arrays, atomically."""
