@@ -1,5 +1,15 @@
 """Exact identification: Algorithms 1–3 of the paper.
 
+===========================================  =======================================
+in the paper                                 here
+===========================================  =======================================
+Algorithm 1, ID-Ancestors                    :func:`id_ancestors`
+Algorithm 2, ID-PartialOrder                 :func:`id_partial_order`
+Algorithm 3, IterativeDifferenceProjection   :func:`iterative_difference_projection`
+===========================================  =======================================
+
+Their finite-sample versions, Algorithms 4–6, are in :mod:`latentdag.core.projection`.
+
 The algorithms only use row spans, ranks and Cholesky factors of ``Θ_k − Θ_0``, and their answer does not depend on the
 coordinates of X. So they run here in coordinates where ``Θ_0 = I``: every row of ``B_0 H`` is then a unit vector, "rank
 one" means the same for every context, and one tolerance serves all scales of features, mixing maps and interventions.
@@ -45,7 +55,7 @@ class WhitenedPrecisions:
 
 
 def whiten_precisions(Theta: Array) -> WhitenedPrecisions:
-    """Bring exact precision matrices (K+1, p, p) of common rank d to ``Θ_0 = I``."""
+    """Return exact precision matrices (K+1, p, p) of common rank d in coordinates where ``Θ_0 = I``."""
     U = range_basis(Theta[0])
     d = U.shape[1]
     F = upper_factor(symmetrize(U.T @ Theta[0] @ U), context=0)
@@ -59,7 +69,10 @@ def whiten_precisions(Theta: Array) -> WhitenedPrecisions:
 
 
 def projected_rank(Delta_k: Array, N: Array, tol: float) -> int:
-    """Dimension of ``proj_{W⊥} rowspan(Δ_k)``, with N a basis of ``W⊥``, relative to the size of ``Δ_k``."""
+    """Return the dimension of ``proj_{W⊥} rowspan(Δ_k)`` (Lemma 1), with N a basis of ``W⊥``.
+
+    Singular values count relative to the size of ``Δ_k``.
+    """
     if N.shape[1] == 0:
         return 0
     s = np.linalg.svd(Delta_k @ N, compute_uv=False)
@@ -67,7 +80,7 @@ def projected_rank(Delta_k: Array, N: Array, tol: float) -> int:
 
 
 def id_ancestors(Delta_k: Array, Q: Array, above: BoolArray, tol: float = TOLERANCE) -> tuple[Array, BoolArray]:
-    """Algorithm 1: the row ``q_k`` of one context, and which of the rows found so far are its ancestors.
+    """Return the row ``q_k`` of one context, and which of the rows found so far are its ancestors (Algorithm 1).
 
     Parameters
     ----------
@@ -93,7 +106,14 @@ def id_ancestors(Delta_k: Array, Q: Array, above: BoolArray, tol: float = TOLERA
 
 
 def id_partial_order(Delta: Array, tol: float = TOLERANCE) -> tuple[Array, IntArray, BoolArray]:
-    """Algorithm 2: the factor Q and the partial order, also right for generic soft interventions.
+    """Return the factor Q and the partial order; right for generic soft interventions, too (Algorithm 2).
+
+    Parameters
+    ----------
+    Delta : (K, d, d)
+        Whitened differences ``P_k − I``, see :class:`WhitenedPrecisions`.
+    tol : float
+        Singular values below this fraction of ``‖Δ_k‖`` count as zero.
 
     Returns
     -------
@@ -114,12 +134,25 @@ def id_partial_order(Delta: Array, tol: float = TOLERANCE) -> tuple[Array, IntAr
         k = left[np.argmax(ranks == 1)]
         q, A = id_ancestors(Delta[k], Q, order, tol)
         Q, found = np.vstack([q, Q]), np.concatenate([[k], found])
-        order = np.block([[np.zeros((1, 1), bool), A[None]], [np.zeros((len(A), 1), bool), order]])
+        order = with_new_row(order, A)
     return Q, found + 1, order
 
 
+def with_new_row(order: BoolArray, A: BoolArray) -> BoolArray:
+    """Return a closed order (t, t) with one row more, put first: below the rows A (t,) and all that are above them."""
+    closure = A | order[A].any(axis=0)
+    return np.block([[np.zeros((1, 1), bool), closure[None]], [np.zeros((len(A), 1), bool), order]])
+
+
 def iterative_difference_projection(Delta: Array, tol: float = TOLERANCE) -> tuple[Array, Array, IntArray, BoolArray]:
-    """Algorithm 3 in whitened coordinates.
+    """Return unmixing, structural matrix, targets and order in whitened coordinates (Algorithm 3).
+
+    Parameters
+    ----------
+    Delta : (K, d, d)
+        Whitened differences ``P_k − I`` of d = K contexts, see :class:`WhitenedPrecisions`.
+    tol : float
+        Singular values below this fraction of ``‖Δ_k‖`` count as zero.
 
     Returns
     -------
@@ -156,7 +189,7 @@ def iterative_difference_projection(Delta: Array, tol: float = TOLERANCE) -> tup
 
 
 def _check_differences(Delta: Array, tol: float) -> None:
-    """Proposition 1: the rank of ``Θ_k − Θ_0`` is one for a source, two otherwise."""
+    """Raise NotInModelError unless the rank of every ``Θ_k − Θ_0`` is one, for a source, or two (Proposition 1)."""
     for k, D in enumerate(Delta, start=1):
         if np.linalg.norm(D, 2) < tol:
             raise NotInModelError(k, "its precision matrix equals the control's, so nothing was intervened on")
@@ -168,6 +201,7 @@ def _check_differences(Delta: Array, tol: float) -> None:
 
 
 def _raise_no_rank_one(left: IntArray, ranks: IntArray, found: int) -> None:
+    """Raise NotInModelError for contexts of which none has rank one after projection."""
     if (ranks == 0).any():
         raise NotInModelError(
             int(left[ranks == 0][0]),
@@ -183,6 +217,7 @@ def _raise_no_rank_one(left: IntArray, ranks: IntArray, found: int) -> None:
 
 
 def _check_one_context_per_latent(targets: IntArray, d: int) -> None:
+    """Raise NotInModelError for the first context whose target an earlier one has."""
     if len(set(targets.tolist())) < d:
         k = next(k for k in range(len(targets)) if targets[k] in targets[:k])
         raise NotInModelError(k + 1, "it hits the same latent as an earlier context")

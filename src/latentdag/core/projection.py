@@ -1,5 +1,15 @@
 """The paper's finite-sample method: Algorithms 4–6, one hyperparameter γ.
 
+======================================================  =====================================================
+in the paper (numbers as the code counts)               here
+======================================================  =====================================================
+Algorithm 4, IdentifyPartialOrderFiniteSample           :func:`identify_partial_order_finite_sample`
+Algorithm 5, IdentifyAncestorsFiniteSample              :func:`identify_ancestors_finite_sample`
+Algorithm 6, IterativeDifferenceProjectionFiniteSample  :func:`iterative_difference_projection_finite_sample`
+======================================================  =====================================================
+
+Their exact versions, Algorithms 1–3, are in :mod:`latentdag.core.exact`.
+
 At each step the context whose difference ``Θ_k − Θ_0``, projected off the rows found so far, is nearest to rank one
 comes next; its ancestors are the rows that cannot be left out without losing rank one at level γ; its own row of Q is
 the leading singular vector after projecting off those ancestors. As in the published code the projection acts on both
@@ -23,6 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentdag.core.context_error import ContextError
+from latentdag.core.exact import with_new_row
 from latentdag.core.linalg import (
     Array,
     BoolArray,
@@ -38,7 +49,7 @@ _TINY = 1e-200
 
 @dataclass(frozen=True)
 class Projection:
-    """What Algorithm 6 returns, in the row scaling where every λ is one.
+    """Answer of Algorithm 6, in the row scaling where every λ is one.
 
     Attributes
     ----------
@@ -59,7 +70,15 @@ class Projection:
 
 
 def iterative_difference_projection_finite_sample(Theta: Array, gamma: float = 0.99) -> Projection:
-    """Algorithm 6 on precision matrices (K+1, r, r), all positive definite, K ≤ r."""
+    """Return unmixing, structural matrix, targets and order from noisy precision matrices (Algorithm 6).
+
+    Parameters
+    ----------
+    Theta : (K+1, r, r)
+        Precision matrices, the control first, all positive definite, K ≤ r.
+    gamma : float
+        Share of the squared singular values that the first must have for a matrix to count as rank one.
+    """
     K = len(Theta) - 1
     factors = np.array([upper_factor(T, context=k) for k, T in enumerate(Theta)])
     Q, order = identify_partial_order_finite_sample(Theta[1:] - Theta[0], gamma)
@@ -78,7 +97,7 @@ def iterative_difference_projection_finite_sample(Theta: Array, gamma: float = 0
 
 
 def identify_partial_order_finite_sample(Delta: Array, gamma: float) -> tuple[Array, BoolArray]:
-    """Algorithm 4 on the differences ``Θ_k − Θ_0`` (K, r, r).
+    """Return the factor Q and the partial order from the differences ``Θ_k − Θ_0`` (K, r, r) (Algorithm 4).
 
     Returns
     -------
@@ -101,8 +120,7 @@ def identify_partial_order_finite_sample(Delta: Array, gamma: float) -> tuple[Ar
                 "the direction found for it lies in the span of the directions found before: its data cannot be told "
                 "from the other contexts' by this method (try a larger gamma or more samples)",
             )
-        closure = A | order[A].any(axis=0)
-        order = np.block([[np.zeros((1, 1), bool), closure[None]], [np.zeros((len(A), 1), bool), order]])
+        order = with_new_row(order, A)
         Q = np.vstack([q, Q])
         scores.remove(k, span)
     return Q, order
@@ -111,9 +129,9 @@ def identify_partial_order_finite_sample(Delta: Array, gamma: float) -> tuple[Ar
 def identify_ancestors_finite_sample(
     Delta_k: Array, w: Array, V: Array, span: "FoundSpan", Q: Array, gamma: float
 ) -> tuple[Array, BoolArray]:
-    """Algorithm 5: the new row ``q_k`` and which of the rows found so far it needs.
+    """Return the new row ``q_k`` (r,) and which of the t rows found so far it needs (t,) (Algorithm 5).
 
-    ``w, V`` are the eigenvalues and eigenvectors of ``NᵀΔ_kN``.
+    ``w, V`` are the eigenvalues and eigenvectors of ``NᵀΔ_kN``, with N of ``span``.
     """
     if len(Q) == 0:
         return V[:, np.argmax(np.abs(w))], np.zeros(0, dtype=bool)
@@ -153,7 +171,7 @@ class FoundSpan:
         return True
 
     def dual(self, Q: Array) -> Array:
-        """Unit vectors (r, t) of the span, the i-th orthogonal to every row of Q but the i-th."""
+        """Return unit vectors (r, t) of the span, the i-th orthogonal to every row of Q but the i-th."""
         D = self.B @ np.linalg.inv(Q @ self.B)
         return np.asarray(D / np.linalg.norm(D, axis=0))
 
@@ -178,7 +196,7 @@ class ScoreBounds:
         self.x = powers[np.arange(len(powers)), :, longest]
 
     def best(self, N: Array) -> tuple[int, Array, Array]:
-        """The context with the largest score, and the eigendecomposition of its ``NᵀΔN``."""
+        """Return the context with the largest score, and the eigendecomposition of its ``NᵀΔN``."""
         # downdating may have lost the last digits of Σσ²; a score is at most one in any case
         bound = np.minimum(self.top, self.total) / np.maximum(self.total - 1e-12 * self.start, _TINY)
         bound = np.minimum(bound, 2.0)
@@ -222,7 +240,7 @@ class ScoreBounds:
 
 
 def _rank_one_at_level(w: Array, border: Array, corner: Array, gamma: float) -> BoolArray:
-    """Which bordered matrices ``[[diag(w), b_i], [b_iᵀ, c_i]]`` have ``σ_1² ≥ γ Σσ²``.
+    """Tell which bordered matrices ``[[diag(w), b_i], [b_iᵀ, c_i]]`` have ``σ_1² ≥ γ Σσ²``, (t,) bool.
 
     Equivalently, an eigenvalue beyond ±τ with ``τ² = γ ‖·‖²_F``. By Sylvester's law the number of eigenvalues above τ
     is the number of ``w > τ`` plus one if the Schur complement ``c − τ − Σ b²/(w − τ)`` is positive; likewise below −τ.

@@ -84,7 +84,7 @@ def equivalent_models(model: LatentModel, tol: float = TOLERANCE) -> list[Latent
 
 
 def flipped(model: LatentModel, name: str) -> LatentModel | None:
-    """Return the reduced model with the other candidate for one targeted latent; None where there is none.
+    """Return the reduced model with the other solution for one targeted latent; None where there is none.
 
     Its covariances are those of the model if the latent has no targeted ancestor and one noise variance in all contexts
     that target it.
@@ -135,6 +135,7 @@ def relative_gap(S: Array, S_hat: Array) -> float:
 
 
 def _check_perfect(model: LatentModel) -> None:
+    """Raise ValueError if a context is a soft intervention."""
     for context, value in model.interventions.items():
         if any(change.kind == "soft" for change in value.changes.values()):
             raise ValueError(f"context {context!r} is a soft intervention; the reduced form is that of perfect ones")

@@ -216,6 +216,7 @@ def check_intervention(intervention: Intervention, latents: Sequence[str], conte
 
 
 def _check_change(change: Change, where: str) -> None:
+    """Check kind and numbers of one change; ``where`` begins the message."""
     if change.kind not in KINDS:
         raise ValueError(f"{where}: kind must be one of {', '.join(KINDS)}, got {change.kind!r}")
     if change.weights is not None and change.kind != "soft":
@@ -242,6 +243,7 @@ def _each(value: Any, names: Sequence[str], what: str) -> list[Any]:
 
 
 def _numbers(weights: Mapping[str, Any] | None) -> dict[str, float] | None:
+    """Return weights with plain names and numbers."""
     return None if weights is None else {str(parent): float(w) for parent, w in weights.items()}
 
 

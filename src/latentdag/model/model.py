@@ -98,19 +98,20 @@ class LatentModel:
     def __post_init__(self) -> None:
         H = np.atleast_2d(np.array(self.unmixing, dtype=float))
         d, p = H.shape
-        given = {name: getattr(self, name) for name in _SHAPES} | {"unmixing": H}
-        given["offset"] = np.zeros(p) if self.offset is None else self.offset
-        for name, value in given.items():
-            if value is not None:
-                value, shape = np.array(value, dtype=float), tuple({"d": d, "p": p}[size] for size in _SHAPES[name])
-                if value.shape != shape:
-                    raise ValueError(
-                        f"{name} must have shape {shape} to match the unmixing {H.shape}, got {value.shape}"
-                    )
-                if not np.isfinite(value).all():
-                    raise ValueError(f"{name} holds values that are not finite")
-                value.flags.writeable = False
-                object.__setattr__(self, name, value)
+        sizes = {"d": d, "p": p}
+        given = {name: getattr(self, name) for name in _SHAPES}
+        given |= {"unmixing": H, "offset": np.zeros(p) if self.offset is None else self.offset}
+        for name, array in given.items():
+            if array is None:
+                continue
+            value = np.array(array, dtype=float)
+            shape = tuple(sizes[letter] for letter in _SHAPES[name])
+            if value.shape != shape:
+                raise ValueError(f"{name} must have shape {shape} to match the unmixing {H.shape}, got {value.shape}")
+            if not np.isfinite(value).all():
+                raise ValueError(f"{name} holds values that are not finite")
+            value.flags.writeable = False
+            object.__setattr__(self, name, value)
         if not (self.noise_variance > 0).all():
             raise ValueError(f"noise variances must be positive, got {self.noise_variance.tolist()}")
         if np.diagonal(self.weights).any():
@@ -131,8 +132,6 @@ class LatentModel:
         object.__setattr__(self, "latents", names)
         object.__setattr__(self, "feature_names", features)
         object.__setattr__(self, "interventions", interventions)
-
-    # ---- parts ----------------------------------------------------------------------------------------------
 
     @property
     def n_latents(self) -> int:
@@ -176,8 +175,6 @@ class LatentModel:
         for i, j in np.argwhere(self.weights != 0):
             graph.add_edge(self.latents[j], self.latents[i], weight=float(self.weights[i, j]))
         return graph
-
-    # ---- the law in one context -------------------------------------------------------------------------------
 
     def law(self, context: Hashable | None = None) -> Law:
         """Return the exact distribution of latents and features in one context; ``None`` is the control."""
@@ -273,8 +270,6 @@ class LatentModel:
             return Intervention(latent, **{"kind": kind, **change})
         return Intervention(latent, kind="do", value=change) if kind == "do" else Intervention(latent, kind, change)
 
-    # ---- data in and out ----------------------------------------------------------------------------------------
-
     def transform(self, X: Any) -> Any:
         """Return the latents (n, d) of features (n, p); a DataFrame gives a DataFrame."""
         frame = X if isinstance(X, pd.DataFrame) else None
@@ -295,8 +290,6 @@ class LatentModel:
             Z = frame[list(self.latents)].to_numpy(dtype=float)
         X = np.asarray(Z) @ self.mixing.T + self.offset
         return X if frame is None else pd.DataFrame(X, index=frame.index, columns=list(self.feature_names))
-
-    # ---- equivalent models ----------------------------------------------------------------------------------------
 
     def rescaled(self, scaling: Scaling | np.ndarray = "paper") -> "LatentModel":
         """Return the same model with latents in other units.
@@ -387,8 +380,6 @@ class LatentModel:
                 changes[names[i]] = Change(kind, float(Omega[i]), weights=parents or None)
             interventions[context] = Intervention.of_changes(changes)
         return cls(unmixing, A_0, Omega_0, interventions, latents=names, **other)
-
-    # ---- files ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file of plain arrays, atomically."""

@@ -84,6 +84,7 @@ def random_model(
     names = latent_names(d, targets)
 
     def new_change(i: int) -> Change:
+        """Draw what a context does to latent i."""
         variance = float(_variances(rng, intervened_range, convention, 1)[0])
         parents = np.flatnonzero(edges[i])
         if kind == "perfect" or not len(parents):
@@ -186,9 +187,11 @@ def draw_moments(
 
 
 def _signed_uniform(rng: np.random.Generator, interval: Interval, shape: Any) -> np.ndarray:
+    """Draw numbers whose absolute values are uniform in the interval, with random signs."""
     return rng.choice([-1.0, 1.0], size=shape) * rng.uniform(*interval, size=shape)
 
 
 def _variances(rng: np.random.Generator, interval: Interval, convention: Convention, size: int) -> np.ndarray:
+    """Draw noise variances (size,), from variances ("text") or from structural scales ("figures")."""
     drawn = rng.uniform(*interval, size=size)
     return drawn if convention == "text" else drawn**-2.0

@@ -36,12 +36,7 @@ from latentdag.identification.counterexamples.control import (
     star_tie,
 )
 from latentdag.identification.counterexamples.counterexample import Counterexample
-from latentdag.identification.counterexamples.liu import (
-    liu_condition,
-    liu_matrix,
-    liu_possible,
-    liu_rank,
-)
+from latentdag.identification.counterexamples.liu import liu_condition, liu_matrix, liu_possible, liu_rank
 from latentdag.identification.counterexamples.missing import (
     covered_edge,
     fully_observed,
@@ -50,12 +45,7 @@ from latentdag.identification.counterexamples.missing import (
     motivating_example,
     observational_only,
 )
-from latentdag.identification.counterexamples.soft import (
-    nongeneric_soft,
-    soft_graph,
-    soft_parameters,
-    soft_theorem_gap,
-)
+from latentdag.identification.counterexamples.soft import nongeneric_soft, soft_graph, soft_parameters, soft_theorem_gap
 
 __all__ = [
     "Counterexample",

@@ -291,6 +291,7 @@ def _first_replaceable(model: LatentModel) -> str:
 
 
 def _check_acyclic(model: LatentModel) -> None:
+    """Raise ValueError if the latents act on each other in a cycle in some context."""
     for context in model.contexts:
         graph = nx.from_numpy_array(model.law(context).weights != 0, create_using=nx.DiGraph)
         if not nx.is_directed_acyclic_graph(graph):
