@@ -21,6 +21,7 @@ import pandas as pd
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
 from latentdag.experiments.draw import Figures, figure, tidy
 from latentdag.identification import counterexamples as ce
+from latentdag.identification.counterexamples.counterexample import model_of
 from latentdag.identification.equivalence import equivalent_models
 from latentdag.identification.identify import identify_partial_order
 from latentdag.identification.reduce import observational_contexts
@@ -37,7 +38,7 @@ def _chain() -> LatentModel:
     B_0 = np.eye(3) - np.diag([0.8, 0.8], 1)
     scaled = [np.diag(np.where(np.arange(3) == i, 2.0, 1.0)) for i in range(3)]
     cut = [np.where((np.arange(3) == i)[:, None], np.eye(3), B_0) for i in range(3)]
-    return ce.pairs.model_of(np.eye(3), [B_0, *(D @ B for D, B in zip(scaled, cut, strict=True))])
+    return model_of(np.eye(3), [B_0, *(D @ B for D, B in zip(scaled, cut, strict=True))])
 
 
 #: The pairs, and what is identified in spite of them.
