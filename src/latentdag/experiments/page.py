@@ -1,12 +1,10 @@
 """The page of an experiment in markdown, and its summary as plain values."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from latentdag import __version__
+from latentdag.data.store import to_plain
 from latentdag.experiments.base import Experiment, Outcome, Settings
 from latentdag.experiments.tables import markdown_table
 
@@ -24,7 +22,7 @@ def summary(experiment: Experiment, settings: Settings, outcome: Outcome) -> dic
         "fit": None if settings.fit is None else settings.fit.name,
         "version": __version__,
         "findings": list(outcome.findings),
-        "tables": {title: [_plain(row) for row in table] for title, table in outcome.tables.items()},
+        "tables": to_plain(outcome.tables),
     }
 
 
@@ -52,9 +50,3 @@ def command(experiment: Experiment, settings: Settings) -> str:
     words = [experiment.command, experiment.name, f"--models {settings.models}", f"--seed {settings.seed}"]
     words += ["--quick"] * settings.quick + ([f"--fit {settings.fit.name}"] if settings.fit is not None else [])
     return " ".join(words)
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row as JSON has it: no numpy types, and null for numbers that are not finite."""
-    items = {k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in items.items()}

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from latentdag.data.store import write_atomically
+from latentdag.data.store import to_plain, write_atomically
 from latentdag.optional import optional
 from latentdag.report.about import citation, versions
 from latentdag.report.markdown import escape
-from latentdag.report.parts import plain
 from latentdag.report.show import show
 from latentdag.workflow.figures import hazard_forest, survival_graph
 
@@ -144,7 +143,7 @@ def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]
     top = _strongest(found)
     latents = [{**row, "genes": top[str(row["score"])]} for row in _rows(found.latents)]
     left_out = ", ".join(f"{c} ({n})" for c, n in found.choice.left_out.items())
-    return plain({
+    return to_plain({
         "title": f"{found.screen}: latents and survival in {found.cohort}",
         "sentences": found.sentences(),
         "refused": "" if found.membership.in_model else REFUSED,
