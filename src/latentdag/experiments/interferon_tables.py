@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentdag.core.multiplicity import holm
 from latentdag.experiments.base import Table
 from latentdag.experiments.thp1_cells import CASCADE, CORE
-from latentdag.inference.membership import holm
 
 ALPHA = 0.05
 RELATIONS = ("cascade first", "IRF1 first", "no edge")

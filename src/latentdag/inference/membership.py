@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from latentdag.core.multiplicity import benjamini_hochberg, holm
 from latentdag.data.moments import Moments
 from latentdag.data.samples import Samples
 from latentdag.errors import clear_numerics
@@ -198,22 +198,3 @@ def _omnibus(
             return Omnibus(reason=f"{len(members)} contexts take a while to fit: pass fit=latentdag.fit(m)"), None
         fit = run_fit(kept)
     return omnibus_test(fit, m, data), fit
-
-
-def holm(p: np.ndarray) -> np.ndarray:
-    """p-values adjusted so that any false rejection at all has probability at most alpha; nan stays."""
-    adjusted = np.full(len(p), np.nan)
-    tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
-    steps = p[order] * np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return adjusted
-
-
-def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
-    """q-values: the false-discovery rate at which each p-value would be rejected; nan stays."""
-    q = np.full(len(p), np.nan)
-    tested = ~np.isnan(p)
-    if tested.any():
-        q[tested] = stats.false_discovery_control(p[tested])
-    return q

@@ -15,12 +15,12 @@ import pandas as pd
 
 from latentdag.core.covariance import Gradient
 from latentdag.core.mechanisms import joint_test, law_of_context, statistics
+from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.core.sample_scores import scores
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.samples import Samples, context_blocks
 from latentdag.errors import clear_numerics
-from latentdag.uncertainty.edges import q_values
 from latentdag.uncertainty.standard_errors import BLOCK, Uncertainty
 
 if TYPE_CHECKING:
@@ -303,6 +303,6 @@ def _result(rows: list[Any], alpha: float, by_context: bool) -> TargetTest:
     families = table.groupby("context", sort=False).indices.values() if by_context else [np.arange(len(table))]
     q = np.full(len(table), np.nan)
     for family in families:
-        q[family] = q_values(table["p_value"].to_numpy()[family], 0)
+        q[family] = benjamini_hochberg(table["p_value"].to_numpy()[family])
     table["q_value"], table["is_target"] = q, q <= alpha
     return TargetTest(table, alpha)
