@@ -89,31 +89,28 @@ class Bootstrap:
 
         ``mean``, ``std`` and quantiles are over all replicates, with weight zero where the edge is not there.
         """
-        columns = ["source", "target", "in_fit", "count", "frequency", "weight", "mean", "std"]
-        names = [f"q{100 * q:g}" for q in QUANTILES]
-        rows = []
-        for i, j in self._pairs():
-            drawn = self.weights[:, i, j]
-            count = int(np.count_nonzero(drawn))
-            rows.append(
-                (
-                    self.latents[j],
-                    self.latents[i],
-                    bool(self.fit_weights[i, j]),
-                    count,
-                    count / self.n_replicates,
-                    self.fit_weights[i, j],
-                    drawn.mean(),
-                    drawn.std(ddof=1) if self.n_replicates > 1 else np.nan,
-                    *_quantile(drawn, QUANTILES),
-                )
-            )
-        table = pd.DataFrame(rows, columns=columns + names)
+        i, j = self._pairs()
+        drawn = self.weights[:, i, j]
+        table = self._ends(i, j)
+        table["in_fit"] = self.fit_weights[i, j] != 0
+        table["count"] = np.count_nonzero(drawn, axis=0)
+        table["frequency"] = table["count"] / self.n_replicates
+        table["weight"] = self.fit_weights[i, j]
+        table["mean"] = drawn.mean(axis=0)
+        table["std"] = drawn.std(axis=0, ddof=1) if self.n_replicates > 1 else np.nan
+        table[[f"q{100 * q:g}" for q in QUANTILES]] = _quantile(drawn, QUANTILES)
         return table.sort_values(["in_fit", "frequency"], ascending=False, kind="stable", ignore_index=True)
 
-    def _pairs(self) -> list[tuple[int, int]]:
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of targets and sources of all edges of the fit or of some replicate, by source."""
         ever = (self.fit_weights != 0) | (self.weights != 0).any(axis=0)
-        return [(int(i), int(j)) for j, i in np.argwhere(ever.T)]
+        j, i = np.nonzero(ever.T)
+        return i, j
+
+    def _ends(self, i: np.ndarray, j: np.ndarray) -> pd.DataFrame:
+        """Start a table of edges with the names of their sources and targets."""
+        names = np.array(self.latents, dtype=object)
+        return pd.DataFrame({"source": names[j], "target": names[i]})
 
     def intervals(self, level: float = 0.95, standardized: bool = False) -> pd.DataFrame:
         """Percentile intervals for the weights of the fit's edges.
@@ -128,13 +125,12 @@ class Bootstrap:
         if not 0 < level < 1:
             raise ValueError(f"the level of an interval lies between 0 and 1, got {level}")
         at, drawn = (self.fit_standardized, self.standardized) if standardized else (self.fit_weights, self.weights)
-        tails = [(1 - level) / 2, (1 + level) / 2]
-        rows = [
-            (self.latents[j], self.latents[i], at[i, j], *_quantile(drawn[:, i, j], tails))
-            for i, j in self._pairs()
-            if at[i, j]
-        ]
-        return pd.DataFrame(rows, columns=["source", "target", "weight", "low", "high"])
+        i, j = self._pairs()
+        kept = at[i, j] != 0
+        i, j = i[kept], j[kept]
+        table = self._ends(i, j).assign(weight=at[i, j])
+        table[["low", "high"]] = _quantile(drawn[:, i, j], [(1 - level) / 2, (1 + level) / 2])
+        return table
 
     @cached_property
     def precedence(self) -> pd.DataFrame:
@@ -152,13 +148,11 @@ class Bootstrap:
         Ancestor relations are counted, not lists of latents: latents that are not related have no order.
         """
         counts = Counter(closure.tobytes() for closure in self.closures)
-        size = self.fit_closure.shape
         rows = []
         for key, count in counts.most_common():
-            closure = np.frombuffer(key, dtype=bool).reshape(size)
-            rows.append(
-                (self._text(closure), count, count / self.n_replicates, bool((closure == self.fit_closure).all()))
-            )
+            closure = np.frombuffer(key, dtype=bool).reshape(self.fit_closure.shape)
+            same = np.array_equal(closure, self.fit_closure)
+            rows.append((self._text(closure), count, count / self.n_replicates, same))
         table = pd.DataFrame(rows, columns=["ancestors", "count", "frequency", "as_in_fit"])
         return table.sort_values(["count", "ancestors"], ascending=[False, True], ignore_index=True)
 
@@ -275,11 +269,11 @@ def check_replicates(
 
 
 def _quantile(drawn: np.ndarray, levels: Sequence[float]) -> np.ndarray:
-    """Quantiles beyond which a further replicate falls with just the probability they name.
+    """Return quantiles (n, len(levels)) of replicates (R, n) beyond which a further one falls with that probability.
 
     numpy's default lies further in: with 100 replicates its 95 % interval would hold 93 % of new ones.
     """
-    return np.quantile(drawn, levels, method="weibull")
+    return np.quantile(drawn, levels, axis=0, method="weibull").T
 
 
 _FILE = Layout(
