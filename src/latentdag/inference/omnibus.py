@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from latentdag.core.fourth_moments import moment_matched_p_value
 from latentdag.core.goodness import goodness
 from latentdag.core.omnibus import MOMENTS_UP_TO, Noises, matched_traces, moment_errors, noises
 from latentdag.core.optimize import maximize
 from latentdag.core.orders import full_parents
-from latentdag.core.ranks import moment_matched_p_value
 from latentdag.data.moments import Moments
 from latentdag.data.samples import Samples, context_blocks
 from latentdag.errors import LatentDAGWarning, clear_numerics
-from latentdag.inference.coordinates import whiten
+from latentdag.inference.whitening import pooled_white
 from latentdag.methods.design import Prepared, prepare
 from latentdag.methods.fitting import check_design
 from latentdag.methods.options import Options
@@ -77,7 +77,7 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
     if "do" in kinds.values():
         return Omnibus(reason="a latent that is set to a value has no density")
     means = fit.options.means
-    white = whiten(m)
+    white = pooled_white(m)
     alone = next((k for k in range(len(m.contexts)) if white.no_inverse(k) or m.counts[k] < 3), None)
     if alone is not None:
         return Omnibus(reason=f"context {m.contexts[alone]!r}: {white.no_inverse(alone) or 'it has two samples'}")

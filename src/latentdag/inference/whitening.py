@@ -1,9 +1,9 @@
-"""Moments in the coordinates in which the tests work: the range of the data, pooled covariance one.
+"""Coordinates in which the tests work: the range of the data, with the pooled covariance the identity.
 
 Whitening by the pooled covariance works whatever the units of the features and however few samples one context has.
+(The exact algorithms whiten by the control's covariance instead: :mod:`latentdag.core.exact`.)
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,8 @@ from latentdag.data.moments import Moments
 
 
 @dataclass(frozen=True)
-class Whitened:
-    """Moments in r coordinates.
+class PooledWhite:
+    """Moments in r coordinates in which the pooled covariance is the identity.
 
     Attributes
     ----------
@@ -25,7 +25,6 @@ class Whitened:
     means : (K+1, r)
     nu : (K+1,) degrees of freedom of each covariance, its count less one for its mean
     definite : (K+1,) whether each covariance has an inverse
-    contexts : labels
     """
 
     W: np.ndarray
@@ -33,20 +32,20 @@ class Whitened:
     means: np.ndarray
     nu: np.ndarray
     definite: np.ndarray
-    contexts: tuple[Hashable, ...]
 
     @property
     def r(self) -> int:
+        """Number of dimensions of the data."""
         return self.S.shape[1]
 
     def too_few(self, k: int) -> str:
-        """Why a context has too few samples for a test, or nothing."""
+        """Return why context k has too few samples for a test; empty if it has enough."""
         if self.nu[k] >= self.r:
             return ""
         return f"{_who(k)} has {int(self.nu[k]) + 1} samples in {self.r} dimensions; at least {self.r + 1} are needed"
 
     def no_inverse(self, k: int) -> str:
-        """Why a context's covariance has no inverse, or nothing."""
+        """Return why the covariance of context k has no inverse; empty if it has one."""
         if self.definite[k] or self.too_few(k):
             return self.too_few(k)
         return f"{_who(k)} has a singular covariance: a mixture of features that varies elsewhere is constant there"
@@ -56,8 +55,8 @@ def _who(k: int) -> str:
     return "the control" if k == 0 else "the context"
 
 
-def whiten(m: Moments) -> Whitened:
-    """Reduce to the range of the pooled covariance and make that the identity."""
+def pooled_white(m: Moments) -> PooledWhite:
+    """Reduce moments to the range of the pooled covariance, and make that covariance the identity."""
     axes = range_axes(m.pooled_covariance())
     S = axes @ m.covariances @ axes.T
     if len(axes) < m.n_contexts and m.fine is not None:
@@ -68,4 +67,4 @@ def whiten(m: Moments) -> Whitened:
     F_inv = np.linalg.inv(F)
     W, white = F_inv.T @ axes, symmetrize(F_inv.T @ S @ F_inv)
     definite = np.array([is_definite(s) and is_definite(w) for s, w in zip(S, white, strict=True)])
-    return Whitened(W, white, m.means @ W.T, m.counts - 1.0, definite, m.contexts)
+    return PooledWhite(W, white, m.means @ W.T, m.counts - 1.0, definite)
