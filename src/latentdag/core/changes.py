@@ -21,7 +21,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from latentdag.core.linalg import Array, complement
-from latentdag.core.ranks import mean_log_det
+from latentdag.core.ranks import bartlett_factor
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,10 @@ def change_directions(contexts: Contexts, s: int, smaller: Array | None = None) 
     if not q:
         return ChangeTest(B, 0.0, 0.0, 1.0)
     known = K * q * (s + (q + 1) / 2 + (not contexts.free_means))
-    statistic = float(-n @ np.linalg.slogdet(S)[1] - value) / _excess(contexts, q, s, known)
+    excess = bartlett_factor(n, q, known, estimated=s + (not contexts.free_means))
+    statistic = max(float(-n @ np.linalg.slogdet(S)[1] - value) / excess, 0.0)
     dof = known - q * s
-    return ChangeTest(B, max(statistic, 0.0), dof, float(stats.chi2.sf(max(statistic, 0.0), dof)))
+    return ChangeTest(B, statistic, dof, float(stats.chi2.sf(statistic, dof)))
 
 
 def _strongest(contexts: Contexts, B: Array, s: int) -> Array:
@@ -120,18 +121,3 @@ def _climb(n: Array, S: Array, B: Array) -> tuple[float, Array]:
 
     found = optimize.minimize(objective, B.ravel(), jac=True, method="L-BFGS-B", options={"ftol": 1e-13, "gtol": 1e-8})
     return -float(found.fun) * N, np.linalg.qr(found.x.reshape(shape))[0]
-
-
-def _excess(contexts: Contexts, q: int, s: int, dof: float) -> float:
-    """Return the mean of the statistic at known B over its degrees of freedom, at least one."""
-    n, estimated = contexts.n, s + (not contexts.free_means)
-    left = n - estimated
-    if left.min() < q:
-        return 1.0
-
-    def term(weight: float, nu: float) -> float:
-        return weight * (float(mean_log_det(nu, q)) + q * float(np.log(nu / weight)))
-
-    N = float(n.sum())
-    mean = term(N, N - estimated) - sum(term(float(a), float(b)) for a, b in zip(n, left, strict=True))
-    return max(mean / dof, 1.0)

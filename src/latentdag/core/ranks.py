@@ -50,22 +50,34 @@ def rank_p_value(eigenvalues: Array, n_0: float, n_k: float, rank: int) -> tuple
     return statistic, dof, float(stats.chi2.sf(statistic, dof))
 
 
-def mean_log_det(nu: float | Array, q: int) -> Array:
-    """Return the mean of ``log det(W/ν)`` of a Wishart matrix W (q, q) with ν degrees of freedom and unit scale."""
-    half = (np.asarray(nu, dtype=float)[..., None] - np.arange(q)) / 2
-    return np.asarray(special.digamma(half).sum(axis=-1) + q * np.log(2 / np.asarray(nu, dtype=float)))
-
-
-def bartlett_factor(nu: Array, q: int, dof: float) -> float:
-    """Return the mean of the likelihood ratio over its degrees of freedom, at least one.
-
-    The likelihood ratio is that for equality of q-dimensional covariances.
+def mean_log_det(nu: float | Array, q: int, scale: float | Array | None = None) -> Array:
+    """Return the mean of ``log det(W/scale)`` of a Wishart matrix W (q, q) with ν degrees of freedom and unit scale.
 
     Parameters
     ----------
-    nu : (number of covariances,) degrees of freedom of each
+    nu : float or (k,)
+    scale : like nu, optional
+        By default ν itself, which makes W an unbiased covariance.
     """
-    if nu.min() < q:
+    nu = np.asarray(nu, dtype=float)
+    half = (nu[..., None] - np.arange(q)) / 2
+    return np.asarray(special.digamma(half).sum(axis=-1) + q * np.log(2 / (nu if scale is None else scale)))
+
+
+def bartlett_factor(n: Array, q: int, dof: float, estimated: int = 0) -> float:
+    """Return the mean of a likelihood ratio for equal covariances over its degrees of freedom, at least one.
+
+    Parameters
+    ----------
+    n : (number of covariances,) weights of the covariances in the likelihood
+    q : int
+        Dimensions of the covariances.
+    dof : float
+    estimated : int
+        Regression coefficients that were estimated in every covariance, and cost it so many degrees of freedom.
+    """
+    if n.min() - estimated < q:
         return 1.0  # a covariance without inverse: no statistic, so nothing to correct
-    mean = nu.sum() * mean_log_det(nu.sum(), q) - nu @ mean_log_det(nu, q)
+    N = n.sum()
+    mean = N * mean_log_det(N - estimated, q, N) - n @ mean_log_det(n - estimated, q, n)
     return max(float(mean) / dof, 1.0)

@@ -49,7 +49,8 @@ def noise_rows(S: Array, n: Array, apart: Array) -> Array:
 def _charges(M: Array, S: Array, n: Array, owner: IntArray, apart: Array) -> Array:
     """Return the nats (c, c) that each pair of candidates costs.
 
-    Its contexts have the same target or different ones, and the cheaper reading counts. Candidates of one context cost nothing together.
+    Its contexts have the same target or different ones, and the cheaper reading counts. Candidates of one context cost
+    nothing together.
     """
     square = (M @ M.T) ** 2
     variance = np.einsum("ci,kij,cj->ck", M, S[1:], M)

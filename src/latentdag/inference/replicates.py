@@ -23,7 +23,7 @@ from latentdag.data.schema import FieldError, Layout
 from latentdag.data.storage import load_arrays, naming_file, read_json, save_arrays, write_atomically
 from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.inference.resampling import canonical_factor
-from latentdag.inference.stability import check_replicates
+from latentdag.inference.stability import REPLICATES, check_replicates
 from latentdag.methods.fitting import fit as fit_moments
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
@@ -135,11 +135,8 @@ def refit(m: Moments, reference: Reference) -> Piece:
 _FILE = Layout(
     "Piece",
     {"failure?": str, "warnings": [str]},
-    {
-        "weights?": "f dd", "standardized?": "f dd", "closures?": "b dd", "cosines?": "f dd", "loglik?": "f",
-        "converged?": "b",
-    },
-)  # fmt: skip
+    {f"{name}?": form.replace("r", "") for name, form in REPLICATES.items()},
+)
 
 
 class Checkpoint:

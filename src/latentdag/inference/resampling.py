@@ -230,16 +230,13 @@ def _check_same_data(blocks: Blocks) -> None:
     """Check that sums over all blocks are the moments that were given."""
     m = blocks.of
     again = blocks.combined([np.ones(len(counts), dtype=np.int64) for counts in blocks.counts])
-    for k, label in enumerate(m.contexts):
-        sd = np.sqrt(np.diagonal(m.covariances[k]) + np.diagonal(again.covariances[k]))
-        sd = np.where(sd > 0, sd, 1.0)
-        gap = np.maximum(
-            np.abs(again.means[k] - m.means[k]) / sd,
-            np.abs((again.covariances[k] - m.covariances[k]) / np.outer(sd, sd)).max(axis=0),
+    sd = np.sqrt(np.diagonal(m.covariances + again.covariances, axis1=1, axis2=2))
+    sd = np.where(sd > 0, sd, 1.0)
+    apart = np.abs(again.covariances - m.covariances) / (sd[:, :, None] * sd[:, None, :])
+    gap = np.maximum(np.abs(again.means - m.means) / sd, apart.max(axis=1))
+    k, j = np.unravel_index(np.argmax(gap), gap.shape)
+    if gap[k, j] > _SAME:
+        raise ValueError(
+            f"context {m.contexts[k]!r}: feature {m.feature_names[j]!r} has other moments in the data than in the "
+            "moments given: pass the data they came from, its features in the same order"
         )
-        if gap.max() > _SAME:
-            name = m.feature_names[int(np.argmax(gap))]
-            raise ValueError(
-                f"context {label!r}: feature {name!r} has other moments in the data than in the moments given: pass "
-                "the data they came from, its features in the same order"
-            )
