@@ -38,8 +38,7 @@ def observational_context_test(
 ) -> pd.DataFrame:
     """Test for every context whether it can be the control.
 
-    This is the paper's question of the observational context, asked of samples instead of exact moments
-    (:func:`latentdag.observational_contexts`).
+    The paper's Proposition 10 answers this for exact moments (:func:`latentdag.observational_contexts`).
 
     Parameters
     ----------

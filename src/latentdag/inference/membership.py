@@ -1,8 +1,8 @@
 """Membership in the model: test that every context has one target and that one model explains them all.
 
-The paper's appendix asks, context by context, whether ``Θ_k − Θ_0`` has rank two at most. It leaves a test of that, and
-of what the model says beyond it, to future work. Both are here: a calibrated test per context, with decisions that hold
-for all contexts together, and the omnibus likelihood ratio of a fit to the contexts that pass.
+The paper's appendix G asks, context by context, whether ``Θ_k − Θ_0`` has rank two at most. It leaves a test of that,
+and of what the model says beyond it, to future work. Both are here: a calibrated test per context, with decisions that
+hold for all contexts together, and the omnibus likelihood ratio of a fit to the contexts that pass.
 """
 
 import html
@@ -118,7 +118,7 @@ def membership_test(
 ) -> MembershipTest:
     """Test that every context has at most one target, and that one model explains them all.
 
-    This is the hypothesis of the paper's appendix on membership in the model.
+    This is the hypothesis of the paper's appendix G.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ class Omnibus:
 def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
     """Test a fit against the saturated model.
 
-    The paper's appendix on membership in the model leaves such a test to future work.
+    The paper's appendix G leaves such a test to future work.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The rank test: in how many directions does a context differ from the control?
 
-A single-node intervention changes the precision by rank two, by rank one if its target is a source. The paper measures
-this by ``ρ_r``, the share of the squared singular values of ``Θ̂_k − Θ̂_0`` that the r largest hold, against a threshold.
-That share depends on the units of the features and on the number of samples. The likelihood ratio
+A single-node intervention changes the precision by rank two, by rank one if its target is a source. The paper's
+appendix G measures this by ``ρ_r``, the share of the squared singular values of ``Θ̂_k − Θ̂_0`` that the r largest hold,
+against a threshold. That share depends on the units of the features and on the number of samples. The likelihood ratio
 (:mod:`latentdag.core.ranks`) depends on neither, and comes with a p-value. Both are reported.
 """
 
@@ -33,7 +33,7 @@ ROBUST_NOTE = "robust p-values are corrected by the fourth moments of the sample
 def rank_test(m: Moments, rank: int = 2, data: Samples | None = None) -> pd.DataFrame:
     """Test for every context that its covariance differs from the control's by at most ``rank`` directions.
 
-    This is the hypothesis of the paper's appendix on membership in the model, which the paper measures by ``ρ_r``.
+    The paper measures this by ``ρ_r`` (appendix G).
 
     Parameters
     ----------

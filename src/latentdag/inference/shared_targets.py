@@ -128,7 +128,8 @@ def target_groups(
 ) -> TargetGroups:
     """Group contexts by their target, if each context has a single one.
 
-    With exact moments :func:`latentdag.same_target_groups` does the same, without tests.
+    With exact moments :func:`latentdag.same_target_groups` does this by the paper's Proposition 9: two contexts share a
+    target iff their precisions differ by rank one.
 
     Parameters
     ----------
