@@ -1,10 +1,10 @@
 """Estimate one noise row per context when it is unknown which contexts share a target.
 
 The noise row m of a context is the direction of X that is its target's own noise (docs/math.md, section "One context,
-one pair"). From its own covariance a context leaves up to three candidates for it: its target is a source, or it has
+one pair"). From its own covariance a context leaves up to three solutions for it: its target is a source, or it has
 one of two signs. The other contexts settle which. If two contexts have different targets, each one's noise keeps unit
 variance in the other, and the two are uncorrelated in the control. If they have the same target, their rows are equal
-up to sign. Each pair of contexts is charged the cheaper of the two readings, in nats, and candidates are chosen so that
+up to sign. Each pair of contexts is charged the cheaper of the two readings, in nats, and solutions are chosen so that
 all contexts together pay least.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from latentdag.core.linalg import Array, IntArray
 from latentdag.core.pairs import estimate_pairs
 
-#: Random starts of the choice between candidates, besides the best candidate of every context alone.
+#: Random starts of the choice between solutions, besides the best solution of every context alone.
 RESTARTS = 30
 
 
@@ -42,20 +42,20 @@ def noise_rows(S: Array, n: Array, apart: Array) -> Array:
     M = np.array(rows)
     M /= np.linalg.norm(M, axis=1, keepdims=True)
     who = np.array(owner, dtype=np.intp)
-    chosen = _cheapest_candidates(np.array(alone), _charges(M, S, n, who, apart), who)
+    chosen = _cheapest_solutions(np.array(alone), _charges(M, S, n, who, apart), who)
     return np.asarray(M[chosen])
 
 
 def _charges(M: Array, S: Array, n: Array, owner: IntArray, apart: Array) -> Array:
-    """Return the nats (c, c) that each pair of candidates costs.
+    """Return the nats (c, c) that each pair of solutions costs.
 
-    Its contexts have the same target or different ones, and the cheaper reading counts. Candidates of one context cost
-    nothing together.
+    Its contexts have the same target or different ones, and the cheaper reading counts. Solutions of one context
+    cost nothing together.
     """
     square = (M @ M.T) ** 2
     variance = np.einsum("ci,kij,cj->ck", M, S[1:], M)
     off = 0.5 * n[1:] * (variance - 1 - np.log(np.maximum(variance, np.finfo(float).tiny)))
-    elsewhere = off[:, owner]  # of candidate c, in the context of candidate e
+    elsewhere = off[:, owner]  # of solution c, in the context of solution e
     different = elsewhere + elsewhere.T + 0.5 * n[0] * square
     samples = np.minimum(n[1:], n[0])[owner]
     same = 0.5 * np.minimum.outer(samples, samples) * (1 - square) + apart[np.ix_(owner, owner)]
@@ -64,8 +64,8 @@ def _charges(M: Array, S: Array, n: Array, owner: IntArray, apart: Array) -> Arr
     return np.asarray(charge)
 
 
-def _cheapest_candidates(alone: Array, charge: Array, owner: IntArray) -> IntArray:
-    """Return one candidate per context (K,) so that all together cost least.
+def _cheapest_solutions(alone: Array, charge: Array, owner: IntArray) -> IntArray:
+    """Return one solution per context (K,) so that all together cost least.
 
     Coordinate descent, from each context's own favourite and from random starts.
     """
@@ -78,7 +78,7 @@ def _cheapest_candidates(alone: Array, charge: Array, owner: IntArray) -> IntArr
 
 
 def _descend(alone: Array, charge: Array, members: Sequence[IntArray], chosen: IntArray) -> IntArray:
-    """Change one context's candidate at a time, each for the cheapest, until none changes."""
+    """Change one context's solution at a time, each for the cheapest, until none changes."""
     cost = alone + charge[:, chosen].sum(axis=1)
     for _ in range(50):
         before = chosen.copy()

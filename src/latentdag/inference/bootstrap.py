@@ -107,10 +107,10 @@ def bootstrap(
     seed = _seed(rng, checkpoint)
     told = {**(fit.options if fit is not None else {}), **fit_options}
     options = Options.named(told.pop("method", "likelihood"), told)
-    blocks = _blocks(m, data, n_blocks) if kind == "samples" else None
+    draws = _blocks(m, data, n_blocks) if kind == "samples" else Gaussian.of(m)
     identity = {
         "latentdag version": __version__,
-        "data": blocks.digest() if blocks is not None else Gaussian.of(m).digest(),
+        "data": draws.digest(),
         "kind": kind if kind == "samples" else f"{kind} around the {source}",
         "options": repr(options),
         "fit": "of these data" if fit is None else _fingerprint(fit.model),
@@ -121,7 +121,8 @@ def bootstrap(
         if fit is None:
             fit = store.original(lambda: fit_moments(m, **options)) if store else fit_moments(m, **options)
         reference = Reference.of(fit, m, options)
-        draws = blocks if blocks is not None else Gaussian.of(m, fit.model if source == "model" else None)
+        if kind == "parametric" and source == "model":
+            draws = Gaussian.of(m, fit.model)
         pieces = _replicates(draws, reference, seed, int(n_replicates), n_jobs, store, progress)
     settings = {
         "kind": kind,
