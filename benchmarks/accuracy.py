@@ -24,7 +24,7 @@ import numpy as np
 
 import latentdag as ld
 from latentdag import metrics
-from latentdag.core.information import Information
+from latentdag.core.jacobian import fitted_point, information
 from latentdag.core.search import search
 from latentdag.experiments.decompositions import best_match, decompose
 from latentdag.methods.assembly import finish
@@ -44,9 +44,9 @@ def bound(truth, m):
     B = model.structural()
     rows = [B[i] for i in range(len(B))]
     rows += [model.structural(m.contexts[q.context])[q.latent] for q in mechanisms[len(B) :]]
-    information = Information(prepared.design, mechanisms, np.array(rows))
+    point = fitted_point(prepared.design, mechanisms, np.array(rows))
     d = len(B)
-    total = np.linalg.pinv(information.matrix(), rcond=1e-11, hermitian=True)[: d * d, : d * d]
+    total = np.linalg.pinv(information(point), rcond=1e-11, hermitian=True)[: d * d, : d * d]
     back = (B @ H) @ prepared.W  # dH in features = X · back
     variance = 0.0
     for i in range(d):

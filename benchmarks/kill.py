@@ -35,8 +35,8 @@ import latentdag.cli.reproduce
 import latentdag.cli.run
 from latentdag import pl, report  # noqa: F401
 from latentdag.cli.app import app
-from latentdag.data import one_pass
-from latentdag.data import unfinished as checkpoint
+from latentdag.data import prepare, stream
+from latentdag.data import resume as checkpoint
 from latentdag.experiments import synthetic  # noqa: F401
 
 NOTE = "my_notes.txt"
@@ -106,8 +106,8 @@ def start(arguments, out):
     """The command, with checkpoints after every few hundred rows, so that a kill has something to interrupt."""
 
     def run():
-        one_pass.moments.__kwdefaults__["checkpoint_seconds"] = 0.0
-        one_pass.MAX_ROWS, checkpoint._SHARE = 400, 1.0
+        stream.moments.__kwdefaults__["checkpoint_seconds"] = 0.0
+        prepare.MAX_ROWS, checkpoint._SHARE = 400, 1.0
         try:
             app([*arguments, "--out", str(out)])
         except SystemExit as error:

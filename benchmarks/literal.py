@@ -10,10 +10,10 @@ from scipy.linalg import null_space, orth
 from scipy.linalg import svd as sturdy_svd
 
 
-def iterative_difference_projection(Theta, gamma=0.99):
+def iterative_difference_projection_finite_sample(Theta, gamma=0.99):
     """Algorithm 6. Returns H in the paper's scaling, B_0, the row of each context and the closed order of the rows."""
     K, p = len(Theta) - 1, Theta.shape[1]
-    Q, order = identify_partial_order(Theta, gamma)
+    Q, order = identify_partial_order_finite_sample(Theta, gamma)
     Q_inv = np.linalg.pinv(Q)
     C = [np.linalg.cholesky(Q_inv.T @ T @ Q_inv).T for T in Theta]
     free = list(range(K))
@@ -31,7 +31,7 @@ def iterative_difference_projection(Theta, gamma=0.99):
     return H, np.linalg.cholesky(H_inv.T @ Theta[0] @ H_inv).T, np.array(target), order
 
 
-def identify_partial_order(Theta, gamma):
+def identify_partial_order_finite_sample(Theta, gamma):
     """Algorithm 4."""
     K, p = len(Theta) - 1, Theta.shape[1]
     rows = {}
@@ -40,7 +40,7 @@ def identify_partial_order(Theta, gamma):
         left = [k for k in range(1, K + 1) if k not in rows]
         scores = {k: energy(project_out(list(rows.values()), Theta[k] - Theta[0])) for k in left}
         k = max(left, key=lambda k: scores[k])
-        q, A = identify_ancestors(Theta[k], Theta[0], rows, gamma)
+        q, A = identify_ancestors_finite_sample(Theta[k], Theta[0], rows, gamma)
         ancestors[k] = A.union(*(ancestors[a] for a in A)) if A else set()
         rows[k] = q
     found = list(rows)[::-1]
@@ -48,7 +48,7 @@ def identify_partial_order(Theta, gamma):
     return np.array([rows[k] for k in found]).reshape(K, p), order
 
 
-def identify_ancestors(Theta_k, Theta_0, rows, gamma):
+def identify_ancestors_finite_sample(Theta_k, Theta_0, rows, gamma):
     """Algorithm 5."""
     A = set(rows)
     for i in rows:

@@ -29,7 +29,7 @@ import zarr
 from scipy import sparse
 
 from latentdag import stream
-from latentdag.data import accumulate
+from latentdag.data import accumulate, prepare
 
 FEATURES = 2000
 CONTEXTS = 50
@@ -180,12 +180,12 @@ def sparse_part(rows, density):
     labels = labels_of(rows)
     seconds = {}
     for name, below in (("sparse products", 1.0), ("dense blocks", 0.0)):
-        default, accumulate_below = stream.one_pass.SPARSE_BELOW, below
-        stream.one_pass.SPARSE_BELOW = accumulate_below
+        default, accumulate_below = prepare.SPARSE_BELOW, below
+        prepare.SPARSE_BELOW = accumulate_below
         began = time.perf_counter()
         found = stream.moments(X, labels, 0)
         seconds[name] = time.perf_counter() - began
-        stream.one_pass.SPARSE_BELOW = default
+        prepare.SPARSE_BELOW = default
         seconds.setdefault("trace", found.covariances.trace(axis1=1, axis2=2).sum())
         assert abs(found.covariances.trace(axis1=1, axis2=2).sum() / seconds["trace"] - 1) < 1e-10
     chosen = "sparse" if density < accumulate.SPARSE_BELOW else "dense"

@@ -15,10 +15,10 @@ import time
 import numpy as np
 
 from latentdag.core.linalg import inverse, max_entry_scale, range_basis, symmetrize
-from latentdag.core.projection import iterative_difference_projection as ours
+from latentdag.core.projection import iterative_difference_projection_finite_sample as ours
 from latentdag.model.simulate import random_model, sample_moments
 
-from literal import iterative_difference_projection as literal
+from literal import iterative_difference_projection_finite_sample as literal
 
 SEED = 20230601
 SAMPLES = 10**6

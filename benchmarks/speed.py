@@ -19,7 +19,7 @@ import numpy as np
 import latentdag as ld
 from latentdag import metrics
 
-from literal import iterative_difference_projection as literal
+from literal import iterative_difference_projection_finite_sample as literal
 
 SEED = 83
 SAMPLES = 10**5

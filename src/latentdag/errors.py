@@ -1,4 +1,4 @@
-"""Errors and warnings by name, so that users can catch the one they mean."""
+"""Every error and warning class of the package, so that users can catch the one they mean."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -9,8 +9,10 @@ from numpy.linalg import LinAlgError
 from latentdag.core.context_error import ContextError, NotInModelError
 
 __all__ = [
+    "ConfoundedCovariateWarning",
     "ContextError",
     "DamagedCheckpointWarning",
+    "EmptyCategoryWarning",
     "FewSamplesWarning",
     "FileError",
     "LatentDAGWarning",
@@ -69,12 +71,20 @@ class SourceChangedWarning(LatentDAGWarning):
     """The data changed since a checkpoint was written, so the work begins anew."""
 
 
+class EmptyCategoryWarning(LatentDAGWarning):
+    """A context is declared among the categories of the labels, but no cell has it."""
+
+
+class ConfoundedCovariateWarning(LatentDAGWarning):
+    """A covariate never varies within a context, so its effect cannot be told from the contexts' own."""
+
+
 class RawCountsWarning(LatentDAGWarning):
     """The features look like raw counts, whose variance follows their mean: normalise and take logarithms first."""
 
 
 def clear_numerics(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a public function say in a sentence what numpy says as ``LinAlgError``.
+    """Wrap a public function so that it raises a clear ``NumericalError`` where numpy raises ``LinAlgError``.
 
     The last resort: every known way to get there has an error of its own, which names the context.
     """

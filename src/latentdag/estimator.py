@@ -145,7 +145,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         """Fit moments, for data that were streamed, merged or never left the hospital."""
         if not isinstance(m, Moments):
             raise TypeError(f"fit_moments takes Moments, got {type(m).__name__}: samples go to fit(X, y)")
-        if self.control is not None and lb.plain(self.control) != m.control:
+        if self.control is not None and lb.as_label(self.control) != m.control:
             raise ValueError(
                 f"the moments have the control {m.control!r}, the estimator control={self.control!r}: leave "
                 f"that out, or build the moments with it; the contexts are {lb.count_table(m.contexts, m.counts)}"
@@ -266,7 +266,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         if reset:
             if self.control is None:
                 raise ValueError(f"{type(self).__name__} needs control=…, the unperturbed context; {listed}")
-            return lb.plain(self.control)
+            return lb.as_label(self.control)
         unknown = [label for label in present if label not in self.contexts_]
         if unknown:
             raise ValueError(

@@ -1,11 +1,11 @@
-"""Packages that only some formats need."""
+"""Optional packages: one message for every extra, with the command that installs it."""
 
 from importlib import import_module
 from typing import Any
 
 
 def optional(module: str, extra: str, what: str) -> Any:
-    """Import a package that is not always there; a complaint says how to get it."""
+    """Import and return an optional package; if it is missing, say which extra installs it."""
     try:
         return import_module(module)
     except ImportError as error:

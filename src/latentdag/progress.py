@@ -47,17 +47,17 @@ class Progress:
         self.drawn: float | None = None
 
     def advance(self, steps: int = 1) -> None:
-        """So many more steps are done."""
+        """Advance the bar by ``steps`` steps."""
         self.done = min(self.done + steps, self.total)
         self._draw()
 
     def say(self, stage: str) -> None:
-        """What is being done now, beside the bar."""
+        """Show what is being done now, beside the bar."""
         self.stage = stage
         self._draw()
 
     def line(self) -> str:
-        """The bar as text."""
+        """Return the bar as text."""
         share = self.done / self.total if self.total else 1.0
         full = int(WIDTH * share)
         text = f"{self.label} [{'█' * full}{'·' * (WIDTH - full)}] {self.done}/{self.total}"

@@ -15,7 +15,7 @@ from latentdag import __version__
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.schema import headers, parse_json
-from latentdag.data.storage import naming_file
+from latentdag.data.store import naming_file
 from latentdag.errors import LatentDAGWarning
 from latentdag.methods.fitting import fit
 from latentdag.methods.result import FILE, Fit
@@ -182,7 +182,7 @@ def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: in
         raise ValueError(f"min_cells must be at least {MIN_CELLS}, got {min_cells}")
     labels = adata.obs[context_key]
     counts = labels.value_counts(sort=False)  # of a categorical, also categories without cells
-    control = lb.plain(control)
+    control = lb.as_label(control)
     listed = f"the labels present are {lb.count_table(list(counts.index), counts)}"
     cells = dict(zip(counts.index, counts.tolist(), strict=True)).get(control, 0)
     if control is None or not cells:

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 import latentdag as ld
 from latentdag import metrics
 from latentdag.core.evidence import order_evidence
-from latentdag.core.information import Direction, Information
 from latentdag.core.likelihood import evaluate
-from latentdag.core.optimize import maximize
 from latentdag.core.orders import fit_flag
 from latentdag.core.search import NEAR_ORDERS
 from latentdag.methods.design import edge_rules, prepare
-from latentdag.model.loglik import log_likelihood
+from latentdag.model.distribution import log_likelihood
 
 from designs import DESIGNS, random_point
 from paths import SHARED
@@ -108,47 +106,6 @@ def test_gradient_matches_finite_differences(name, soft):
         assert np.vdot(at.gradient, step) == pytest.approx((up - down) / (2 * h), rel=1e-5, abs=1e-3)
     # invariant to the scale of each row
     assert np.abs(np.sum(at.gradient * H, axis=1)).max() < 1e-6 * np.abs(at.gradient).max()
-
-
-@pytest.mark.parametrize(
-    "name", ["one context per latent", "several contexts per latent", "combinations", "mean shifts"]
-)
-def test_information_operator_is_its_matrix(name):
-    design, H, parents, rng = random_point(name, 5)
-    mechanisms = design.mechanisms(parents)
-    information = Information(design, mechanisms, evaluate(design, H, mechanisms).rows, H)
-    v = Direction(
-        rng.normal(size=(design.d, design.d)),
-        rng.normal(size=(design.d, design.d)) * information.free,
-        rng.normal(size=information.free_k.shape) * information.free_k,
-    )
-
-    def flat(x):
-        return np.concatenate([x.X.ravel(), x.beta[information.free > 0], x.beta_k[information.free_k > 0]])
-
-    np.testing.assert_allclose(information.matrix() @ flat(v), flat(information.product(v)), rtol=1e-9)
-
-
-@given(seeds)
-@settings(max_examples=10)
-def test_information_is_the_curvature_at_exact_moments(seed):
-    """Expected equals observed information where the moments are exact; weights and variances profiled out of both."""
-    truth = ld.simulate.random_model(n_latents=3, n_features=3, density=0.8, rng=seed)
-    prepared = prepare(truth.moments(1000), ld.Options(means=False, shrinkage=False))
-    rows = [truth.latents.index(name) for name in prepared.latents]
-    H = truth.unmixing[rows] @ np.linalg.pinv(prepared.W)
-    A = truth.weights[np.ix_(rows, rows)]
-    parents = [np.flatnonzero(A[i]) for i in range(3)]
-    mechanisms = prepared.design.mechanisms(parents)
-    best = maximize(prepared.design, H, parents, gain_tol=1e-12)
-    information = Information(prepared.design, mechanisms, best.rows, best.H)
-    full, n_x = information.matrix(), 9
-    expected = full[:n_x, :n_x] - full[:n_x, n_x:] @ np.linalg.pinv(full[n_x:, n_x:]) @ full[n_x:, :n_x]
-    M = information.B @ best.H
-    X, h = np.random.default_rng(seed).normal(size=(3, 3)), 1e-4
-    up, down = (evaluate(prepared.design, best.H + s * h * X @ M, mechanisms).gradient @ M.T for s in (1, -1))
-    observed = -(up - down).ravel() / (2 * h)
-    np.testing.assert_allclose(expected @ X.ravel(), observed, atol=2e-3 * np.abs(observed).max())
 
 
 @pytest.mark.slow

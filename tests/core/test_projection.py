@@ -11,8 +11,8 @@ import latentdag as ld
 from latentdag.core.linalg import range_basis
 from latentdag.core.projection import (
     _rank_one_at_level,
-    identify_partial_order,
-    iterative_difference_projection,
+    identify_partial_order_finite_sample,
+    iterative_difference_projection_finite_sample,
 )
 from latentdag.model.metrics import order_correct
 
@@ -20,7 +20,7 @@ from paths import BENCHMARKS
 from strategies import models, seeds
 
 sys.path.append(str(BENCHMARKS))
-from literal import iterative_difference_projection as literal
+from literal import iterative_difference_projection_finite_sample as literal
 
 
 @given(models(max_latents=7, min_latents=2), seeds, st.sampled_from([0.8, 0.99, 0.999]))
@@ -69,8 +69,8 @@ def test_partial_order_does_not_depend_on_the_order_of_contexts_or_features(trut
     Delta = Theta[1:] - Theta[0]
     rng = np.random.default_rng(seed)
     contexts, turn = rng.permutation(len(Delta)), np.linalg.qr(rng.normal(size=Delta.shape[1:]))[0]
-    Q, order = identify_partial_order(Delta, 0.99)
-    Q_other, order_other = identify_partial_order(turn.T @ Delta[contexts] @ turn, 0.99)
+    Q, order = identify_partial_order_finite_sample(Delta, 0.99)
+    Q_other, order_other = identify_partial_order_finite_sample(turn.T @ Delta[contexts] @ turn, 0.99)
     np.testing.assert_array_equal(order_other, order)
     np.testing.assert_allclose(np.abs(np.sum((Q_other @ turn.T) * Q, axis=1)), 1, atol=1e-8)
 
@@ -142,4 +142,4 @@ def test_one_context():
 def test_directions_that_coincide_are_named():
     Theta = np.array([np.eye(3), np.diag([2.0, 1, 1]), np.diag([3.0, 1, 1]), np.diag([1.0, 1, 5])])
     with pytest.raises(ld.errors.ContextError, match=r"context [12]: the direction found for it lies in the span"):
-        iterative_difference_projection(Theta)
+        iterative_difference_projection_finite_sample(Theta)

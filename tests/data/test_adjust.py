@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import latentdag as ld
 from latentdag import stream
-from latentdag.data.adjust import ConfoundedCovariateWarning, adjusted, coefficients, design
+from latentdag.data.adjust import adjusted, coefficients, design
+from latentdag.errors import ConfoundedCovariateWarning
 
 from formats import cells
 from strategies import seeds

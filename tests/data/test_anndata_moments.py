@@ -8,8 +8,8 @@ import pytest
 from scipy import sparse
 
 import latentdag as ld
-from latentdag.data import one_pass
-from latentdag.data.cells import EmptyCategoryWarning
+from latentdag.data import prepare
+from latentdag.errors import EmptyCategoryWarning
 
 from formats import cells
 
@@ -55,7 +55,7 @@ def test_backed_is_read_block_by_block(tmp_path, monkeypatch):
     data = cells()
     data.adata.write_h5ad(tmp_path / "x.h5ad")
     backed = ad.read_h5ad(tmp_path / "x.h5ad", backed="r")
-    monkeypatch.setattr(one_pass, "LOOK", 100)
+    monkeypatch.setattr(prepare, "LOOK", 100)
     asked = []
     read = h5py.Dataset.__getitem__
 

@@ -16,7 +16,7 @@ from scipy import sparse
 
 import latentdag as ld
 from latentdag import stream
-from latentdag.data import cluster
+from latentdag.data import dask_pass
 
 from formats import cells
 from strategies import seeds
@@ -35,13 +35,13 @@ def same(a, b, rtol=1e-10):
 def test_chunks_groups_and_fan_in_do_not_matter(seed, rows, columns, split_every, per_group):
     data = cells(seed, n=400)
     expected = ld.Moments.from_samples(data.X, data.labels, control="WT")
-    small, cluster.GROUP_BYTES = cluster.GROUP_BYTES, per_group * 8 * 7 * 7
+    small, dask_pass.GROUP_BYTES = dask_pass.GROUP_BYTES, per_group * 8 * 7 * 7
     try:
         with dask.config.set(scheduler="synchronous"):
             X = da.from_array(data.X, chunks=(max(rows, 20), columns))
             same(stream.dask_moments(X, data.labels, "WT", split_every=split_every), expected)
     finally:
-        cluster.GROUP_BYTES = small
+        dask_pass.GROUP_BYTES = small
 
 
 def test_from_samples_takes_dask_arrays_and_frames():
@@ -69,9 +69,9 @@ def test_features_and_covariates():
 
 def test_no_task_holds_the_covariances_of_all_contexts(monkeypatch):
     """A partial result is a few contexts only, and never larger than the rows behind it, but for the last."""
-    monkeypatch.setattr(cluster, "GROUP_BYTES", 8 * 7 * 7)
+    monkeypatch.setattr(dask_pass, "GROUP_BYTES", 8 * 7 * 7)
     made = []
-    partial, merged = cluster._partial, cluster._merged
+    partial, merged = dask_pass._partial, dask_pass._merged
 
     def watched(pieces, about, axes):
         out = partial(pieces, about, axes)
@@ -83,8 +83,8 @@ def test_no_task_holds_the_covariances_of_all_contexts(monkeypatch):
         assert max(len(part) for part in parts) == 1
         return merged(parts, axes)
 
-    monkeypatch.setattr(cluster, "_partial", watched)
-    monkeypatch.setattr(cluster, "_merged", fan_in)
+    monkeypatch.setattr(dask_pass, "_partial", watched)
+    monkeypatch.setattr(dask_pass, "_merged", fan_in)
     data = cells()
     with dask.config.set(scheduler="synchronous"):
         stream.dask_moments(da.from_array(data.X, chunks=(5, -1)), data.labels, "WT", split_every=3)

@@ -17,8 +17,8 @@ from latentdag.cli import results
 from latentdag.cli.app import app
 from latentdag.cli.place import LIST, WORK, check_settled, read_list, reserved
 from latentdag.cli.results import FIGURES, FILES, TABLES, file_names
-from latentdag.data import accumulate, one_pass
-from latentdag.data.storage import hold, write_atomically
+from latentdag.data import accumulate, prepare, stream
+from latentdag.data.store import hold, write_atomically
 
 run = CliRunner().invoke
 
@@ -177,7 +177,7 @@ def full_at(number, monkeypatch):
         if next(calls) >= number:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("latentdag.data.storage.os.fsync", fsync)
+    monkeypatch.setattr("latentdag.data.store.os.fsync", fsync)
 
 
 @pytest.mark.parametrize("command", ["moments", "fit", "simulate", "reproduce"])
@@ -207,7 +207,7 @@ import sys
 from pathlib import Path
 
 from latentdag.cli.place import check_settled, reserved
-from latentdag.data.storage import write_atomically
+from latentdag.data.store import write_atomically
 
 OLD, NEW = {"a": "1", "tables/b": "1", "gone/c": "1"}, {"a": "2", "tables/b": "2", "tables/d": "2"}
 USERS = {"notes": "mine", "tables/notes": "mine"}
@@ -334,10 +334,10 @@ def test_unfinished_moments_go_on_only_with_the_same_data_and_options(change, ta
         seen.append(len(block))
         add(self, block, *rest)
 
-    monkeypatch.setattr(one_pass, "MAX_ROWS", 100)
-    monkeypatch.setitem(one_pass.moments.__kwdefaults__, "checkpoint_seconds", 0.0)
+    monkeypatch.setattr(prepare, "MAX_ROWS", 100)
+    monkeypatch.setitem(stream.moments.__kwdefaults__, "checkpoint_seconds", 0.0)
     monkeypatch.setattr(accumulate.Accumulator, "add", counting)
-    monkeypatch.setattr("latentdag.data.unfinished._SHARE", np.inf)
+    monkeypatch.setattr("latentdag.data.resume._SHARE", np.inf)
     with pytest.raises(Killed):
         run(app, command)
     assert (tmp_path / ".m.npz.latentdag").is_dir()

@@ -17,7 +17,7 @@ import latentdag as ld
 from latentdag import stream
 from latentdag.data import labels as lb
 from latentdag.data.schema import Layout, check_field, parse_json
-from latentdag.data.storage import LARGEST_TEXT, save_arrays
+from latentdag.data.store import LARGEST_TEXT, save_arrays
 from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.experiments.runner import _finished
 from latentdag.inference.replicates import Checkpoint
@@ -199,7 +199,7 @@ def replace_member(path, name, data):
 def test_a_text_that_is_too_long(path, monkeypatch):
     with pytest.raises(ValueError, match="shorten the names"):
         save_arrays(path, Layout("x", {}, {}), {}, {"a": "x" * (LARGEST_TEXT // 4)})
-    monkeypatch.setattr("latentdag.data.storage.LARGEST_TEXT", 100)
+    monkeypatch.setattr("latentdag.data.store.LARGEST_TEXT", 100)
     refused(path, ld.Moments.load, "meta", "one text of 100 bytes at most")
 
 

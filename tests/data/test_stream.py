@@ -20,10 +20,10 @@ from scipy import sparse
 
 import latentdag as ld
 from latentdag import stream
-from latentdag.data import accumulate, blas, memory
-from latentdag.data.samples import context_blocks
+from latentdag.data import accumulate, blas, prepare
+from latentdag.data.resume import ProgressFile
+from latentdag.data.second_pass import context_blocks
 from latentdag.data.sources.reader import ahead, rebatch
-from latentdag.data.unfinished import ProgressFile
 from latentdag.errors import SourceChangedWarning
 from latentdag.inference.resampling import block_moments
 
@@ -105,7 +105,7 @@ def test_threads_change_no_bit(threads, share, monkeypatch):
     sums, one = (accumulate.Accumulator("abcd", data.names, False, n) for n in (threads, 1))
     for total in (sums, one):
         total.add(data.X, codes, np.arange(len(codes)))
-    np.testing.assert_array_equal(sums.finish(None).covariances, one.finish(None).covariances)
+    np.testing.assert_array_equal(sums.finish().scatters, one.finish().scatters)
 
 
 @given(seeds, st.integers(1, 20), st.integers(1, 300))
@@ -295,7 +295,7 @@ def test_too_much_memory_is_refused_before_reading():
     with pytest.raises(ValueError, match=r"4 contexts × 7² features .* memory_limit allows 1 kB.*fewer features"):
         stream.moments(data.X, data.labels, "WT", memory_limit=1000)
     with pytest.raises(ValueError, match="free memory"):
-        memory.require("X", 10**6, 10**5, 1, 0, None)
+        prepare.require_memory("X", 10**6, 10**5, 1, 0, None)
 
 
 def test_values_too_large_to_square_are_named():

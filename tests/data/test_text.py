@@ -19,7 +19,7 @@ import latentdag as ld
 from latentdag import stream
 from latentdag.cli.files import write_csv
 from latentdag.data import labels as lb
-from latentdag.data.raw_counts import looks_like_counts
+from latentdag.data.matrices import looks_like_counts
 from latentdag.errors import RawCountsWarning
 from latentdag.report.findings import gather
 from latentdag.report.parts import context_records
@@ -69,7 +69,7 @@ UNSAVED = {
 
 @pytest.mark.parametrize("kind", [*KINDS, *UNSAVED])
 def test_labels_of_any_kind_name_the_same_contexts_everywhere(kind, tmp_path):
-    labels = tuple(map(lb.plain, {**KINDS, **UNSAVED}[kind]))
+    labels = tuple(map(lb.as_label, {**KINDS, **UNSAVED}[kind]))
     rows = labelled(labels)
     m = ld.Moments.from_samples(X, rows, control=labels[0])
     order = [m.index(label) for label in labels]
@@ -121,7 +121,7 @@ def test_labels_of_any_kind_name_the_same_contexts_everywhere(kind, tmp_path):
 
 
 def same_labels(found, labels):
-    return [(type(lb.plain(a)), a) for a in found] == [(type(lb.plain(b)), b) for b in labels]
+    return [(type(lb.as_label(a)), a) for a in found] == [(type(lb.as_label(b)), b) for b in labels]
 
 
 GAP = r"300 rows have no context label \(the first is row \d+\): drop or label them"

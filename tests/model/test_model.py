@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import latentdag as ld
 from latentdag.core.linalg import max_entry_scale
-from latentdag.model.noise import NOISES
+from latentdag.model.distribution import NOISES
 
 from strategies import models, seeds
 

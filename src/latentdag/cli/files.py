@@ -12,10 +12,10 @@ from latentdag.cli.limits import bounded_memory
 from latentdag.data import labels as lb
 from latentdag.data import stream
 from latentdag.data.moments import Moments
-from latentdag.data.sources.damage import reading
 from latentdag.data.sources.delimited import is_delimited
 from latentdag.data.sources.opening import open_source
-from latentdag.data.storage import write_atomically
+from latentdag.data.sources.reader import reading
+from latentdag.data.store import write_atomically
 from latentdag.model.model import LatentModel
 from latentdag.model.simulate import sample
 
@@ -66,7 +66,7 @@ def _control(path: Path, context_column: str, layer: str | None, control: str) -
         listed = ", ".join(f"{str(label)!r} ({n})" for label, n in counts.items())
         raise ValueError(f"name the control context with --control; the labels present are {listed}")
     meant = [label for label in counts.index if str(label) == control]
-    return lb.plain(meant[0]) if len(meant) == 1 else control
+    return lb.as_label(meant[0]) if len(meant) == 1 else control
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -25,7 +25,7 @@ from typing import IO, Any
 
 import typer
 
-from latentdag.data.storage import WriteError, hold, write_atomically, writing
+from latentdag.data.store import WriteError, hold, write_atomically, writing
 
 WORK, LIST = ".latentdag", ".latentdag.json"
 

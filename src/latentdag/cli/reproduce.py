@@ -15,7 +15,7 @@ import pandas as pd
 from latentdag import experiments
 from latentdag.cli.files import write_figure, write_text
 from latentdag.cli.place import reserved
-from latentdag.data.storage import write_atomically
+from latentdag.data.store import write_atomically
 from latentdag.experiments.base import Experiment, Settings
 from latentdag.experiments.page import page, summary
 from latentdag.experiments.runner import chunk_folder, run_cells

@@ -13,7 +13,7 @@ from latentdag.cli.place import check_settled
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.schema import whole
-from latentdag.data.storage import read_json, write_atomically
+from latentdag.data.store import read_json, write_atomically
 from latentdag.errors import FileError
 from latentdag.inference.stability import Bootstrap
 from latentdag.methods.result import Fit

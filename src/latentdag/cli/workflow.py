@@ -16,7 +16,7 @@ from latentdag.cli.files import write_figure
 from latentdag.cli.place import Place, reserved
 from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, write_result, write_table
 from latentdag.cli.run import Said, records
-from latentdag.data.sources.damage import reading
+from latentdag.data.sources.reader import reading
 from latentdag.datasets.containers import Cohort, Screen
 from latentdag.datasets.variants import names_in
 from latentdag.optional import optional

@@ -1,20 +1,23 @@
-"""Covariance of the fitted parameters and of whatever is computed from them.
+"""Compute the covariance of the fitted parameters, and from it the variance of whatever is computed from them.
 
-The inverse of the information where there is one. Directions without information (soft interventions leave H free
-inside the ancestor relation) are found by a pivoted Cholesky factorisation and kept, so that a quantity that moves
-along one of them is said to be unknown instead of getting a number. The sandwich ``C J C``, with J the covariance of
-the samples' scores (:mod:`latentdag.core.sample_scores`), takes the inverse's place for noise that is not Gaussian.
+A model in arrays is a :class:`latentdag.core.jacobian.Point`, and its information a matrix. The covariance is the
+inverse of that matrix where there is one. Directions without information (soft interventions leave H free inside the
+ancestor relation) are found by a pivoted Cholesky factorisation and kept, so that a quantity that moves along one of
+them is said to be unknown instead of getting a number.
+
+For noise that is not Gaussian the sandwich ``C J C`` takes the inverse's place, with J the covariance of the samples'
+scores. A quantity with gradient g (:mod:`latentdag.core.quantities` has them) then has the variance ``g C gᵀ``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, stats
 from scipy.linalg import lapack
 
+from latentdag.core.jacobian import Point, information, outer_information, scores
 from latentdag.core.linalg import Array, BoolArray, IntArray
-from latentdag.core.uncertainty import Point, information, outer_information
 
 #: Share of a parameter's information that must be left once the others are unknown too; below, it is not identified.
 NO_INFORMATION = 1e-10
@@ -22,9 +25,12 @@ NO_INFORMATION = 1e-10
 #: A quantity is unknown if this share of its gradient (parameters in units of their own information) has none.
 UNKNOWN_SHARE = 1e-5
 
+#: Share of a statistic's sampling variance that must be left for it to be tested.
+LEFT = 1e-6
+
 
 class Inverse:
-    """The inverse of an information matrix, as far as there is one.
+    """Invert an information matrix, as far as it can be inverted.
 
     Attributes
     ----------
@@ -40,8 +46,7 @@ class Inverse:
         total /= self.scale
         # total.T is the same matrix in the memory order of LAPACK, so that the factor takes its place
         factor, pivot, rank, _ = lapack.dpstrf(total.T, tol=NO_INFORMATION, lower=1, overwrite_a=1)
-        pivot = np.asarray(pivot) - 1
-        P = len(pivot)
+        P, pivot = len(total), np.asarray(pivot) - 1
         self.null = np.zeros((P, P - rank))
         if rank < P:
             L_11, L_21 = np.tril(factor[:rank, :rank]), factor[rank:, :rank]
@@ -51,17 +56,16 @@ class Inverse:
         inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0] if rank else np.zeros((0, 0))
         _mirror(inverse)
         place = np.argsort(pivot)
-        known = np.flatnonzero(place < rank)
         if rank == P:
             self.C = np.asarray(inverse[np.ix_(place, place)])
         else:
             self.C = np.zeros((P, P))
-            self.C[np.ix_(known, known)] = inverse[np.ix_(place[known], place[known])]
+            self.C[np.ix_(pivot[:rank], pivot[:rank])] = inverse
         self.C /= self.scale[:, None]
         self.C /= self.scale
 
     def knows(self, J: Array) -> BoolArray:
-        """Which of the quantities with gradients J (m, P) the data determine."""
+        """Return (m,) which of the quantities with gradients J (m, P) the data determine."""
         if not self.null.shape[1]:
             return np.ones(len(J), dtype=bool)
         scaled = J / self.scale
@@ -80,7 +84,7 @@ def _mirror(A: Array, step: int = 512) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """Gradients of m quantities: (m, P), and in the columns of (V, Y, κ) a sum of outer products c vᵀ.
+    """Hold gradients of m quantities: (m, P), and in the columns of (V, Y, κ) a sum of outer products c vᵀ.
 
     ``outer`` lists pairs c (m, 2d + 1 or 2d) and v (m, r − d).
     """
@@ -95,62 +99,59 @@ class Gradient:
         return Gradient(self.inner + other.inner, self.outer + other.outer)
 
     def times(self, factor: "Array | float") -> "Gradient":
-        """Each quantity's gradient times a number of its own."""
-        f = np.broadcast_to(np.asarray(factor, dtype=float), (len(self.inner),))[:, None]
-        return Gradient(f * self.inner, tuple((f * c, v) for c, v in self.outer))
+        """Multiply each quantity's gradient by a number of its own, or one gradient by m numbers."""
+        f = np.reshape(np.asarray(factor, dtype=float), (-1, 1))
+        return Gradient(f * self.inner, tuple((f * c, np.ones_like(f) * v) for c, v in self.outer))
 
     def dense(self) -> Array:
-        """(m, P + columns × (r − d)), for a covariance of all parameters at once."""
+        """Return (m, P + columns × (r − d)), for a covariance of all parameters at once."""
         parts = [np.einsum("mc,ms->mcs", c, v).reshape(len(c), -1) for c, v in self.outer]
         return np.hstack([self.inner, sum(parts[1:], parts[0])]) if parts else self.inner
 
 
 class ParameterCovariance:
-    """Covariance of the parameters at a point.
+    """Hold the covariance of the parameters at a point.
 
     Parameters
     ----------
     point : Point
     rest : int
         r − d, the dimensions that the latents leave.
+    of_scores : optional
+        Covariance of the total score, as from `score_covariance`: then the covariance is the sandwich.
+
+    Attributes
+    ----------
+    C : (P, P)
+    full : of all parameters at once, those of the rest included, for the sandwich with a rest; else None
     """
 
-    def __init__(self, point: Point, rest: int = 0):
-        self.point, self.rest = point, rest
+    def __init__(self, point: Point, rest: int = 0, of_scores: Array | None = None):
         self.inverse = Inverse(information(point))
         self.outer_inverse = Inverse(outer_information(point)) if rest else None
-        self.C = self.inverse.C
-        self.full: Array | None = None  # of all parameters at once, for the sandwich with a rest
-
-    def robust(self, score_covariance: Array) -> "ParameterCovariance":
-        """The sandwich ``C J C`` with J the covariance of the total score."""
-        made = object.__new__(ParameterCovariance)
-        made.point, made.rest = self.point, self.rest
-        made.inverse, made.outer_inverse = self.inverse, self.outer_inverse
-        made.full = None
-        if self.outer_inverse is None:
-            made.C = self.C @ score_covariance @ self.C
-            return made
-        whole = linalg.block_diag(self.C, np.kron(self.outer_inverse.C, np.eye(self.rest)))
-        made.full = whole @ score_covariance @ whole
-        made.C = made.full[: self.point.size, : self.point.size]
-        return made
+        self.C, self.full = self.inverse.C, None
+        if of_scores is not None and self.outer_inverse is None:
+            self.C = self.C @ of_scores @ self.C
+        elif of_scores is not None and self.outer_inverse is not None:
+            whole = linalg.block_diag(self.C, np.kron(self.outer_inverse.C, np.eye(rest)))
+            self.full = whole @ of_scores @ whole
+            self.C = self.full[: point.size, : point.size]
 
     def knows(self, g: Gradient) -> BoolArray:
-        """Which quantities the data determine."""
+        """Return (m,) which quantities the data determine."""
         known = self.inverse.knows(g.inner)
         for c, _ in g.outer if self.outer_inverse is not None else ():
             known &= self.outer_inverse.knows(c)  # type: ignore[union-attr]
         return known
 
     def blocks(self, g: Gradient, size: int) -> Array:
-        """Covariances (m / size, size, size) within groups of quantities that involve the latents' space only."""
+        """Return covariances (m / size, size, size) within groups of quantities of the latents' space only."""
         CJ, J = self._product(g.inner)
         groups = (len(J) // size, size, J.shape[1])
         return np.asarray(CJ.reshape(groups) @ J.reshape(groups).transpose(0, 2, 1))
 
     def variance(self, g: Gradient) -> Array:
-        """Variance (m,) of quantities; infinite where the data do not determine them."""
+        """Return variances (m,) of quantities; infinite where the data do not determine them."""
         if self.full is not None and g.outer:
             J = g.dense()
             variance = np.einsum("mi,mi->m", J @ self.full, J)
@@ -163,9 +164,46 @@ class ParameterCovariance:
         return np.where(self.knows(g), np.maximum(variance, 0.0), np.inf)
 
     def _product(self, J: Array) -> tuple[Array, Array]:
-        """``J C`` and J, in the parameters that matter: most quantities depend on few."""
+        """Return ``J C`` and J, in the parameters that matter: most quantities depend on few."""
         used = np.flatnonzero(J.any(axis=0))
         if 2 * len(used) > len(self.C):
             return J @ self.C, J
         J = J[:, used]
         return J @ self.C[np.ix_(used, used)], J
+
+
+def score_covariance(point: Point, blocks: Iterable[tuple[int, Array, Array | None]]) -> Array:
+    """Return the covariance of the total score, each context about its own mean score.
+
+    Parameters
+    ----------
+    blocks : of (context, latents, remainder or None), as for :func:`latentdag.core.jacobian.scores`, in any order
+    """
+    total: Array | None = None
+    sums: dict[int, Array] = {}
+    counts: dict[int, int] = {}
+    for k, z, w in blocks:
+        s = scores(point, k, z, w)
+        total = np.zeros((s.shape[1], s.shape[1])) if total is None else total
+        total += s.T @ s
+        sums[k] = sums.get(k, 0.0) + s.sum(axis=0)
+        counts[k] = counts.get(k, 0) + len(s)
+    if total is None:
+        raise ValueError("there are no samples")
+    for k, each in sums.items():
+        total -= np.outer(each, each) / counts[k]
+    return total
+
+
+def joint_test(values: Array, V: Array) -> tuple[float, int, float]:
+    """Test that values (m,) with covariance V (m, m) have mean zero: χ² statistic, degrees of freedom and p-value.
+
+    Directions that the fit has used up have no variance left and are left out.
+    """
+    if not len(values):
+        return np.nan, 0, np.nan
+    w, U = np.linalg.eigh(V)
+    kept = w > LEFT * max(w[-1], 0.0)
+    statistic = float(np.sum((U[:, kept].T @ values) ** 2 / w[kept]))
+    dof = int(kept.sum())
+    return statistic, dof, float(stats.chi2.sf(statistic, dof)) if dof else np.nan

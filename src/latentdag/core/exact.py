@@ -34,7 +34,7 @@ TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
-class Whitened:
+class WhitenedPrecisions:
     """Precision matrices in coordinates where ``Θ_0 = I``.
 
     ``Delta[k-1] = P_k − I`` for context k ≥ 1, and ``Θ_k = Wᵀ P_k W`` with ``W`` (d, p).
@@ -44,7 +44,7 @@ class Whitened:
     W: Array
 
 
-def whiten(Theta: Array) -> Whitened:
+def whiten_precisions(Theta: Array) -> WhitenedPrecisions:
     """Bring exact precision matrices (K+1, p, p) of common rank d to ``Θ_0 = I``."""
     U = range_basis(Theta[0])
     d = U.shape[1]
@@ -55,7 +55,7 @@ def whiten(Theta: Array) -> Whitened:
         if np.abs(outside).max() > 1e-8 * np.abs(T).max():
             raise NotInModelError(k, f"its precision matrix has another range than the control's, which has rank {d}")
     Delta = symmetrize(F_inv.T @ (U.T @ (Theta[1:] - Theta[0]) @ U) @ F_inv)
-    return Whitened(Delta, F @ U.T)
+    return WhitenedPrecisions(Delta, F @ U.T)
 
 
 def projected_rank(Delta_k: Array, N: Array, tol: float) -> int:

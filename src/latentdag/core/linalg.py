@@ -7,6 +7,7 @@ called singular relative to itself. Inputs that cannot be factored raise :class:
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -145,6 +146,42 @@ def right_inverse(H: Array) -> Array:
     rows = H / size
     norms = np.linalg.norm(rows, axis=1)
     return np.asarray(np.linalg.pinv(rows / norms[:, None]) / norms / size[:, None])
+
+
+class PooledWhitening(NamedTuple):
+    """Covariances in coordinates ``W x`` in which their pooled covariance is the identity.
+
+    Attributes
+    ----------
+    W : (r, p)
+    S : (K+1, r, r) covariances of ``W x``
+    definite : (K+1,) whether each covariance is positive definite by more than rounding
+    """
+
+    W: Array
+    S: Array
+    definite: BoolArray
+
+
+def whiten_pooled(axes: Array, S: Array, weights: Array) -> PooledWhitening:
+    """Whiten covariances by their weighted sum.
+
+    Parameters
+    ----------
+    axes : (r, p)
+        Coordinates ``axes @ x`` of the range of the data.
+    S : (K+1, r, r) covariances of these coordinates
+    weights : (K+1,) that sum to one
+
+    Raises
+    ------
+    ContextError
+        If the pooled covariance is singular to working precision.
+    """
+    F_inv = np.linalg.inv(upper_factor(symmetrize(np.tensordot(weights, S, axes=1)), context=0))
+    white = symmetrize(F_inv.T @ S @ F_inv)
+    definite = np.array([is_definite(s) and is_definite(w) for s, w in zip(S, white, strict=True)])
+    return PooledWhitening(F_inv.T @ axes, white, definite)
 
 
 def max_entry_scale(H: Array, rtol: float = 1e-9) -> Array:

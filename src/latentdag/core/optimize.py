@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
-from latentdag.core.effort import CONVERGED, DENSE_UP_TO, GAIN_TOLERANCE, MEMORY
-from latentdag.core.information import Information, solve_dense, solve_iteratively
+from latentdag.core.effort import CONVERGED, GAIN_TOLERANCE, MEMORY
+from latentdag.core.jacobian import Point, optimiser_point
 from latentdag.core.likelihood import Design, Evaluation, Mechanism, evaluate
 from latentdag.core.linalg import Array, IntArray, complement
+from latentdag.core.newton import newton_step, outside_information
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def maximize(
         return None
     gain, stalls = np.inf, 0
     for iteration in range(max_iter):
-        step = _newton_step(design, H, now, Information(design, mechanisms, now.rows, H))
+        step = _newton_step(design, H, now, optimiser_point(design, mechanisms, now.rows, H))
         gain = 0.5 * float(np.vdot(now.gradient, step))
         if iteration and now.value + 2 * gain + 1 < at_least:
             return None
@@ -107,19 +108,16 @@ def unit_rows(design: Design, H: Array) -> Array:
     return np.asarray(H / np.sqrt(np.einsum("ij,ij->i", H @ design.S_bar, H))[:, None])
 
 
-def _newton_step(design: Design, H: Array, now: Evaluation, information: Information) -> Array:
-    M = information.B @ H
-    if design.d <= DENSE_UP_TO:
-        X = solve_dense(information, now.gradient @ M.T)
-    else:
-        X = solve_iteratively(information, now.gradient @ M.T, tol=0.05, max_iter=60 + 4 * design.d)
-    step = X @ M
+def _newton_step(design: Design, H: Array, now: Evaluation, point: Point) -> Array:
+    M = point.B @ H
+    step = newton_step(point, now.gradient @ M.T) @ M
     if H.shape[0] < H.shape[1]:
         # directions that carry nothing of the latents, of unit variance and uncorrelated with them
         N = complement((M @ design.S_bar).T)
         rest = np.linalg.inv(np.linalg.cholesky(N.T @ design.S_bar @ N)) @ N.T
         # few samples can leave directions without information: no step along those
-        step = step + np.linalg.pinv(information.outside(), rcond=1e-9, hermitian=True) @ now.gradient @ rest.T @ rest
+        inverse = np.linalg.pinv(outside_information(point), rcond=1e-9, hermitian=True)
+        step = step + inverse @ now.gradient @ rest.T @ rest
     return np.asarray(step)
 
 

@@ -58,11 +58,11 @@ class Projection:
     order: BoolArray
 
 
-def iterative_difference_projection(Theta: Array, gamma: float = 0.99) -> Projection:
+def iterative_difference_projection_finite_sample(Theta: Array, gamma: float = 0.99) -> Projection:
     """Algorithm 6 on precision matrices (K+1, r, r), all positive definite, K ≤ r."""
     K = len(Theta) - 1
     factors = np.array([upper_factor(T, context=k) for k, T in enumerate(Theta)])
-    Q, order = identify_partial_order(Theta[1:] - Theta[0], gamma)
+    Q, order = identify_partial_order_finite_sample(Theta[1:] - Theta[0], gamma)
     C = triangular_of_product(factors @ right_inverse(Q))
     R = np.empty((K, K))
     contexts = np.zeros(K, dtype=np.intp)
@@ -77,7 +77,7 @@ def iterative_difference_projection(Theta: Array, gamma: float = 0.99) -> Projec
     return Projection(U, B_0, contexts, order)
 
 
-def identify_partial_order(Delta: Array, gamma: float) -> tuple[Array, BoolArray]:
+def identify_partial_order_finite_sample(Delta: Array, gamma: float) -> tuple[Array, BoolArray]:
     """Algorithm 4 on the differences ``Θ_k − Θ_0`` (K, r, r).
 
     Returns
@@ -94,7 +94,7 @@ def identify_partial_order(Delta: Array, gamma: float) -> tuple[Array, BoolArray
     scores = ScoreBounds(Delta)
     for _ in range(K):
         k, w, V = scores.best(span.N)
-        q, A = identify_ancestors(Delta[k], w, V, span, Q, gamma)
+        q, A = identify_ancestors_finite_sample(Delta[k], w, V, span, Q, gamma)
         if not span.add(q):
             raise ContextError(
                 k + 1,
@@ -108,7 +108,7 @@ def identify_partial_order(Delta: Array, gamma: float) -> tuple[Array, BoolArray
     return Q, order
 
 
-def identify_ancestors(
+def identify_ancestors_finite_sample(
     Delta_k: Array, w: Array, V: Array, span: "FoundSpan", Q: Array, gamma: float
 ) -> tuple[Array, BoolArray]:
     """Algorithm 5: the new row ``q_k`` and which of the rows found so far it needs.

@@ -1,13 +1,31 @@
-"""What users ask about, as functions of the parameters: values and gradients, in any scaling of the rows.
+"""Express what users ask about as functions of the parameters: values and gradients, in any scaling of the rows.
 
-Scaling divides latent i by ``s_i``. H_ij then goes with ``1/s_i``, a weight or total effect of j on i with
+The parameters are those of a :class:`latentdag.core.jacobian.Point`, with the diagonal of ``B_0`` held fixed, and the
+covariance that turns gradients into standard errors is that of :mod:`latentdag.core.covariance`.
+
+**Scaling** divides latent i by ``s_i``. H_ij then goes with ``1/s_i``, a weight or total effect of j on i with
 ``s_j/s_i``, an entry B_ij with ``s_j``, a noise variance with ``1/s_i²``, the scale λ of an intervened noise with
-``s_i`` and a shift with ``1/s_i``. So every quantity is ``f · s_i^a · s_j^b`` with f a function of the parameters of
-:mod:`latentdag.core.uncertainty`, and only three gradients of ``log s_i`` are needed:
+``s_i`` and a shift with ``1/s_i``. So every quantity is ``f · s_i^a · s_j^b`` with f a function of the parameters, and
+only three gradients of ``log s_i`` are needed:
 
 * "paper": s_i is the largest entry of row i of H, its column held fixed, ``d log s_i = dH_ip / H_ip``;
 * "unit-norm": ``d log s_i = h_i · dh_i / ‖h_i‖²``;
 * "unit-variance": with ``V = B_0^{-1} B_0^{-T}``, ``d log s_i = −(B_0^{-1} β V)_ii / V_ii``.
+
+**Does a context leave a latent alone?** Apply the control's noise rows to a context: ``ε = M x`` with mean e and
+covariance A. If the context leaves latent i alone, then whatever it does to the others, ε_i has the control's mean and
+variance one, and is uncorrelated with all latents before i, in particular with what the parents contribute,
+``y = A_i z = c ε``. A perfect or soft intervention on i moves at least one of
+
+    mean ε_i,    log Var ε_i,    Corr(ε_i, y):
+
+cutting i off from its parents turns ε_i into new noise less y. For Gaussian samples the three are independent with
+variances 1/n, 2/n and 1/n. They are computed with an estimate of M, which adds its own error: with gradient g of a
+statistic in the parameters and C their covariance (docs/math.md, section "Tests of the model"),
+
+* in a context that was not in the fit, variances add: ``V + g C gᵀ``;
+* in one that was, the fit has already followed the statistic: ``V − g C gᵀ``. This is the score test of a fit in which
+  the context targets i too, without refitting.
 """
 
 from collections.abc import Iterator
@@ -15,10 +33,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csgraph
 
 from latentdag.core.covariance import Gradient
+from latentdag.core.jacobian import Point
 from latentdag.core.linalg import Array, BoolArray, IntArray
-from latentdag.core.uncertainty import Point
 
 #: Quantities by name; the last needs means.
 NAMES = ("unmixing", "structural", "weight", "total_effect", "scale", "noise_variance", "shift")
@@ -38,7 +57,7 @@ class Block:
 
 
 class Quantities:
-    """Functions of the parameters at a point.
+    """Compute functions of the parameters at a point.
 
     Parameters
     ----------
@@ -46,6 +65,11 @@ class Quantities:
     H : (d, p), in the units of ``point.B``
     W : (r − d, p)
         White remainder ``w = W x``; no rows where the latents leave none.
+
+    Attributes
+    ----------
+    M : (d, p) noise rows of the control
+    A : (d, d) weights of the edges
     """
 
     def __init__(self, point: Point, H: Array, W: Array):
@@ -53,46 +77,28 @@ class Quantities:
         self.M = point.B @ H
         self.A = -point.B / np.diagonal(point.B)[:, None]
         np.fill_diagonal(self.A, 0.0)
-
-    @property
-    def n_outer(self) -> int:
-        """Length of the columns of (V, Y, κ)."""
-        return 2 * self.point.d + (self.point.tau is not None)
+        self.edge = point.free[: point.d]
+        self._scales: dict[str, tuple[Array, Gradient]] = {}
 
     @cached_property
     def total(self) -> Array:
         """(I − A)^{-1}, (d, d)."""
         return np.asarray(np.linalg.inv(np.eye(self.point.d) - self.A))
 
-    def unmixing(self, i: int, columns: "IntArray | slice" = slice(None)) -> Gradient:
-        """Entries of row i of H."""
-        d = self.point.d
-        entries = self.M[:, columns].T
-        inner = np.zeros((len(entries), self.point.size))
-        inner[:, i * d : (i + 1) * d] = entries
-        if not len(self.W):
-            return Gradient(inner)
-        c = np.zeros((len(entries), self.n_outer))
-        c[:, i] = 1.0
-        return Gradient(inner, ((c, self.W[:, columns].T),))
-
     def log_scale(self, scaling: str) -> tuple[Array, Gradient]:
-        """s (d,) and the gradients of its logarithm."""
+        """Return s (d,) and the gradients of its logarithm."""
         if scaling not in self._scales:
             self._scales[scaling] = self._log_scale(scaling)
         return self._scales[scaling]
-
-    @cached_property
-    def _scales(self) -> dict[str, tuple[Array, Gradient]]:
-        return {}
 
     def _log_scale(self, scaling: str) -> tuple[Array, Gradient]:
         d, H = self.point.d, self.H
         if scaling == "unit-variance":
             B_inv = self.point.B_inv
             V = B_inv @ B_inv.T
-            beta = -np.einsum("ia,bi->iab", B_inv, V) / np.diagonal(V)[:, None, None]
-            return np.sqrt(np.diagonal(V)), Gradient(self.point.pack(beta=beta))
+            rows = np.zeros((d, *self.point.rows.shape))
+            rows[:, :d] = -np.einsum("ia,bi->iab", B_inv, V) / np.diagonal(V)[:, None, None]
+            return np.sqrt(np.diagonal(V)), Gradient(self.point.pack(rows=rows))
         if scaling == "paper":
             size = np.abs(H)
             pivot = np.argmax(size >= (1 - 1e-9) * size.max(axis=1, keepdims=True), axis=1)
@@ -106,13 +112,11 @@ class Quantities:
             raise ValueError(f"scaling must be 'paper', 'unit-variance' or 'unit-norm', got {scaling!r}")
         X = np.zeros((d, d, d))
         X[np.arange(d), np.arange(d)] = direction @ self.M.T
-        inner = self.point.pack(X)
-        if not len(self.W):
-            return s, Gradient(inner)
-        return s, Gradient(inner, ((np.eye(d, self.n_outer), direction @ self.W.T),))
+        outer = ((np.eye(d, self.point.n_outer), direction @ self.W.T),) if len(self.W) else ()
+        return s, Gradient(self.point.pack(X), outer)
 
     def blocks(self, name: str, scaling: str = "paper") -> Iterator[Block]:
-        """All values of one quantity, in pieces that fit in memory."""
+        """Yield all values of one quantity, in pieces that fit in memory."""
         if name in ("scale", "shift", "noise_variance"):
             yield getattr(self, f"_{name}")(scaling)
             return
@@ -122,7 +126,7 @@ class Quantities:
                 yield block
 
     def _scaled(self, block: Block, scaling: str, row: int, column: int) -> Block:
-        """A quantity that goes with ``s_row^… s_column^…``; both index latents."""
+        """Scale a quantity that goes with ``s_row^… s_column^…``; both index latents."""
         s, log_s = self.log_scale(scaling)
         factor, gradient = np.ones(len(block.rows)), block.gradient
         for power, index in ((row, block.rows), (column, block.columns)):
@@ -132,57 +136,56 @@ class Quantities:
         return Block(block.rows, block.columns, factor * block.estimate, gradient.times(factor))
 
     def _unmixing(self, i: int, scaling: str) -> Block:
+        """Row i of H, whose entries move with row i of X and of V; one outer product holds scale and entry."""
         s, log_s = self.log_scale(scaling)
-        raw, h = self.unmixing(i), self.H[i]
-        outer = raw.outer
-        if outer and log_s.outer:  # one outer product, not two: both belong to row i
-            outer = ((outer[0][0], outer[0][1] - np.outer(h, log_s.outer[0][1][i])),)
-        gradient = Gradient(raw.inner - np.outer(h, log_s.inner[i]), outer)
-        return Block(np.full(len(h), i), np.arange(len(h)), h / s[i], gradient.times(1 / s[i]))
+        h, d = self.H[i], self.point.d
+        inner = -np.outer(h, log_s.inner[i])
+        inner[:, i * d : (i + 1) * d] += self.M.T
+        outer: tuple[tuple[Array, Array], ...] = ()
+        if len(self.W):
+            along = self.W.T - (np.outer(h, log_s.outer[0][1][i]) if log_s.outer else 0.0)
+            outer = ((np.tile(np.eye(self.point.n_outer)[i], (len(h), 1)), along),)
+        return Block(np.full(len(h), i), np.arange(len(h)), h / s[i], Gradient(inner, outer).times(1 / s[i]))
 
     def _structural(self, i: int, scaling: str) -> Block:
-        columns = np.flatnonzero(self.point.edge[i] | (np.arange(self.point.d) == i))
-        block = Block(np.full(len(columns), i), columns, self.point.B[i, columns], self._entries(i, columns))
+        columns = np.flatnonzero(self.edge[i] | (np.arange(self.point.d) == i))
+        block = Block(np.full(len(columns), i), columns, self.point.B[i, columns], self.entries(i, columns))
         return self._scaled(block, scaling, 0, 1)
 
     def _weight(self, i: int, scaling: str) -> Block:
-        columns = np.flatnonzero(self.point.edge[i])
-        gradient = self._entries(i, columns).times(-1 / self.point.B[i, i])
+        columns = np.flatnonzero(self.edge[i])
+        gradient = self.entries(i, columns).times(-1 / self.point.B[i, i])
         return self._scaled(Block(np.full(len(columns), i), columns, self.A[i, columns], gradient), scaling, -1, 1)
 
-    def _entries(self, i: int, columns: IntArray) -> Gradient:
-        """Entries of row i of B_0."""
-        beta = np.zeros((len(columns), self.point.d, self.point.d))
-        beta[np.arange(len(columns)), i, columns] = 1.0
-        return Gradient(self.point.pack(beta=beta))
+    def entries(self, mechanism: "int | IntArray", columns: IntArray) -> Gradient:
+        """Return the gradients of single entries of the mechanisms' rows; zero for those that are no parameters."""
+        rows = np.zeros((len(columns), *self.point.rows.shape))
+        rows[np.arange(len(columns)), mechanism, columns] = 1.0
+        return Gradient(self.point.pack(rows=rows))
 
     def _total_effect(self, i: int, scaling: str) -> Block:
         columns = np.flatnonzero(self._ancestors[i])
-        beta = -np.einsum("a,bj->jab", self.total[i] / np.diagonal(self.point.B), self.total[:, columns])
-        block = Block(np.full(len(columns), i), columns, self.total[i, columns], Gradient(self.point.pack(beta=beta)))
+        rows = np.zeros((len(columns), *self.point.rows.shape))
+        rows[:, : self.point.d] = -np.einsum(
+            "a,bj->jab", self.total[i] / np.diagonal(self.point.B), self.total[:, columns]
+        )
+        block = Block(np.full(len(columns), i), columns, self.total[i, columns], Gradient(self.point.pack(rows=rows)))
         return self._scaled(block, scaling, -1, 1)
 
     @cached_property
     def _ancestors(self) -> BoolArray:
         """(d, d), ``[i, j]`` iff j is an ancestor of i in the graph."""
-        reach = self.point.edge
-        while True:
-            longer = reach | (reach.astype(float) @ reach.astype(float) > 0)
-            if np.array_equal(longer, reach):
-                return reach
-            reach = longer
+        steps = csgraph.shortest_path(self.edge, unweighted=True)
+        return np.asarray(np.isfinite(steps) & (steps > 0))
 
     def _noise_variance(self, scaling: str) -> Block:
         latents = np.arange(self.point.d)
-        zero = Gradient(self.point.pack(rows=self.point.d))
-        return self._scaled(Block(latents, latents, np.diagonal(self.point.B) ** -2.0, zero), scaling, 0, -2)
+        block = Block(latents, latents, np.diagonal(self.point.B) ** -2.0, self.entries(latents, latents))
+        return self._scaled(block, scaling, 0, -2)
 
     def _own_entry(self) -> Gradient:
-        """The diagonal entry of each intervened row."""
-        q = np.arange(len(self.point.b))
-        beta_q = np.zeros((len(q), len(q), self.point.d))
-        beta_q[q, q, self.point.target] = 1.0
-        return Gradient(self.point.pack(beta_q=beta_q, rows=len(q)))
+        """Return the gradients of the diagonal entry of each intervened row."""
+        return self.entries(self.point.d + np.arange(len(self.point.b)), self.point.target)
 
     def _scale(self, scaling: str) -> Block:
         q, target = np.arange(len(self.point.b)), self.point.target
@@ -191,8 +194,31 @@ class Quantities:
     def _shift(self, scaling: str) -> Block:
         point, q = self.point, np.arange(len(self.point.b))
         own = point.b[q, point.target]
-        tau = np.zeros(len(q)) if point.tau is None else point.tau
-        shift = tau / own
-        mean = Gradient(point.pack(nu=-point.b @ point.B_inv, tau=np.eye(len(q)), rows=len(q)))
+        shift = (np.zeros(len(q)) if point.tau is None else point.tau[point.d :]) / own
+        # latents are measured from the control's mean, which moves with the first d of τ
+        mean = Gradient(point.pack(tau=np.hstack([-point.b @ point.B_inv, np.eye(len(q))])))
         gradient = (mean + self._own_entry().times(-shift)).times(1 / own)
         return self._scaled(Block(q, point.target, shift, gradient), scaling, 0, -1)
+
+    def law_of_context(self, k: int) -> tuple[Array, Array]:
+        """Return the mean (d,) and covariance (d, d) of ``M x`` in context k under the model."""
+        D_inv = self.point.D_inv[k]
+        return self.point.delta[k], D_inv @ D_inv.T
+
+    def statistics(self, i: int, e: Array, A: Array) -> tuple[Array, Gradient]:
+        """Return mean, log variance and correlation with the parents' part (3,) of noise i, with gradients.
+
+        Parameters
+        ----------
+        e : (d,) mean of ``M x`` in the context, features measured from the offset
+        A : (d, d) covariance of ``M x``
+        """
+        point, d = self.point, self.point.d
+        c = self.A[i] @ point.B_inv
+        own, y = max(A[i, i], np.finfo(float).tiny), c @ A @ c
+        size = np.sqrt(own * y) if y > 0 else np.inf
+        V, X, tau = np.zeros((3, *point.rows.shape)), np.zeros((3, d, d)), np.zeros((3, len(point.rows)))
+        V[0, i], V[1, i], V[2, i] = e, 2 * A[i] / own, A @ c / size
+        X[2] = np.outer(self.A[i], A[i]) / size
+        tau[0, i] = -1.0
+        return np.array([e[i], np.log(own), (A @ c)[i] / size]), Gradient(point.pull(V, tau) + point.pack(X))

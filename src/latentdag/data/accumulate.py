@@ -1,4 +1,4 @@
-"""Counts, means and scatters of several contexts, block by block, in float64: the one accumulator behind every door.
+"""The accumulator behind every door: counts, means and scatters of several contexts, block by block, in float64.
 
 Rows of a block are grouped by context, and every group adds ``(x − pilot)(x − pilot)ᵀ`` to the scatter of its context.
 The pilot is the mean of the first rows, and moves to the mean of all rows whenever their number has doubled, so means
@@ -13,28 +13,27 @@ Two ways to add, chosen once for a whole source from its values, never from its 
 
 Triangular factors merged by QR would keep twice the digits, at 4 to 18 % of the rate of ``X.T @ X`` where this keeps 75
 to 94 % (p = 100 to 2,000). The few data that need them, features collinear to more than 1e-4, are summed once more
-along their principal axes (:mod:`latentdag.data.fine`).
+along their principal axes (:mod:`latentdag.data.collinear`).
 """
 
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag.data.blas import add_gram, add_outer
-from latentdag.data.fine import FineScale, two_sum
-from latentdag.data.moments import VANISHED, Moments, check_sizes
-from latentdag.data.rows import check_finite, is_sparse
+from latentdag.data.collinear import two_sum
+from latentdag.data.matrices import check_finite, is_sparse
 
 #: Share of values that are not zero below which sparse products are faster than dense ones (benchmarks/moments.py).
 SPARSE_BELOW = 0.07
 
-#: Rows of one context go to float64 in chunks of this many values, which stay in the cache; and at least so many rows.
+#: Rows of one context go to float64 in chunks of this many values, which stay in the cache, and at least so many rows.
 CHUNK_VALUES, CHUNK_ROWS = 2**17, 256
 
 #: Share of a block's rows in one context above which BLAS's own threads do better than one thread per context.
@@ -46,8 +45,37 @@ PANEL = 256
 #: In sparse products, how many deviations a mean must be away from zero to be worth a pilot: squared, three digits.
 FAR = 30.0
 
-#: Around sums of values that may be too large: they are complained about by feature, not by numpy.
+#: What is left in a scatter of a deviation whose square is too small to be a number: not zero, and far less than any
+#: variance that moments may have.
+VANISHED = 1e-300
+
+#: Silences numpy around sums of values that may be too large: the message about them names the feature.
 _QUIET = np.errstate(invalid="ignore", over="ignore")
+
+
+class Sums(NamedTuple):
+    """Sums over all rows of K contexts: what every pass over the data returns, and what moments are made of.
+
+    Attributes
+    ----------
+    counts : (K,) rows
+    means : (K, 2, p)
+        Each mean is the sum of two numbers; see :mod:`latentdag.data.collinear`.
+    scatters : (K, p, p) about the means
+    axes : (q, p)
+        Axes of nearly collinear features; none, q = 0, where nothing is collinear.
+    along : (K, q, q) scatters of ``axes @ x``
+    """
+
+    counts: np.ndarray
+    means: np.ndarray
+    scatters: np.ndarray
+    axes: np.ndarray
+    along: np.ndarray
+
+
+#: Sums of one context: count, mean (2, p), scatter, scatter along axes. Scatters are whole or packed lower triangles.
+ContextSums = tuple[int, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Accumulator:
@@ -66,7 +94,7 @@ class Accumulator:
         To add up scatters of ``axes @ x`` too, where features are nearly collinear; dense products only.
     """
 
-    #: What a checkpoint has to keep.
+    #: Attributes that a checkpoint keeps.
     STATE = ("counts", "settled", "pilots", "totals", "scatters", "axes", "along")
 
     def __init__(
@@ -123,7 +151,7 @@ class Accumulator:
         self._share(one, list(by_context(codes)))
 
     def _share(self, one: Callable[[tuple[int, np.ndarray]], None], jobs: list[tuple[int, np.ndarray]]) -> None:
-        """Contexts share nothing, so threads take one each; BLAS's own threads wait for each other at every step."""
+        """Run ``one`` on every job, one thread per context: BLAS's own threads wait for each other at every step."""
         jobs.sort(key=lambda job: -len(job[1]))
         rows = sum(len(group) for _, group in jobs)
         if self.threads == 1 or rows <= self.chunk or len(jobs[0][1]) > LARGEST_SHARE * rows:
@@ -134,14 +162,14 @@ class Accumulator:
             list(pool.map(one, jobs))
 
     def _buffer(self, n: int) -> np.ndarray:
-        """Room for n rows in float64, the same for every call of a thread."""
+        """Return room for n rows in float64; every call of one thread returns the same memory."""
         if not hasattr(self._local, "buffer") or len(self._local.buffer) < n:
             self._local.buffer = np.empty((n, len(self.feature_names)))
         return self._local.buffer[:n]
 
     @_QUIET
     def _add_chunk(self, k: int, part: np.ndarray) -> bool:
-        """Add rows of one context, overwriting them; False where a sum of them is not finite."""
+        """Add rows of one context, overwriting them; return False if a sum of them is not finite."""
         if self.counts[k] == 0:
             self.pilots[k] = _mean_within(part)
         self._settle(k, len(part))
@@ -201,7 +229,7 @@ class Accumulator:
         self._share(one, list(by_context(codes)))
 
     def _add_centred(self, part: Any, total: np.ndarray, k: int) -> np.ndarray:
-        """Add sparse rows about the pilot, which is zero for most features; their total about it (p,)."""
+        """Add sparse rows about the pilot, which is zero for most features; return their total about it (p,)."""
         into, pilot = self.scatters[k], self.pilots[k]
         far = np.flatnonzero(pilot)
         if not len(far):
@@ -221,8 +249,8 @@ class Accumulator:
         return total
 
     @_QUIET
-    def centred(self) -> np.ndarray:
-        """Means (K, 2, p) in two parts; scatters become those about them, in place: the accumulator is used up."""
+    def finish(self) -> Sums:
+        """Return the sums, scatters about the means. They are centred in place: the accumulator is used up."""
         means = np.empty((len(self.counts), 2, len(self.feature_names)))
         for k, total in enumerate(self.totals):
             n = max(int(self.counts[k]), 1)
@@ -230,37 +258,11 @@ class Accumulator:
             self._add_outer(-1.0 / n, total, k)
             mirror_lower(self.scatters[k])
             mirror_lower(self.along[k])
-        return means
-
-    def finish(self, control: Hashable | None) -> Moments:
-        """Moments of all rows; the accumulator is used up."""
-        means = self.centred()
-        return moments_of(
-            self.contexts, control, self.counts, means, self.scatters, self.feature_names, self.axes, self.along
-        )
-
-
-def moments_of(
-    contexts: Sequence[Hashable],
-    control: Hashable | None,
-    counts: np.ndarray,
-    means: np.ndarray,
-    scatters: np.ndarray,
-    names: Sequence[str],
-    axes: np.ndarray,
-    along: np.ndarray,
-) -> Moments:
-    """Moments from means (K, 2, p) and scatters of the features and along axes, which are divided by n − 1 in place."""
-    for sums in (scatters, along):
-        sums /= np.maximum(counts - 1, 1)[:, None, None]
-    check_sizes(means[:, 0], scatters, contexts, names)
-    fine = FineScale(axes, along) if len(axes) else None
-    whole, rests = np.ascontiguousarray(means.transpose(1, 0, 2))
-    return Moments(tuple(contexts), control, counts, whole, scatters, tuple(names), fine, rests)
+        return Sums(self.counts, means, self.scatters, self.axes, self.along)
 
 
 def _mean_within(part: np.ndarray) -> np.ndarray:
-    """Mean of rows (p,), rounded into their range: of equal values it is that value, to the last bit."""
+    """Return the mean of rows (p,), clipped to their range, so that the mean of equal values is exactly that value."""
     pilot = np.clip(part.mean(axis=0), part.min(axis=0), part.max(axis=0)) if len(part) else np.zeros(part.shape[1])
     return np.where(np.isfinite(pilot), pilot, 0.0)
 
@@ -282,7 +284,7 @@ def mirror_lower(S: np.ndarray) -> None:
 
 
 def by_context(codes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each code that occurs, and its rows in their order."""
+    """Yield each code that occurs and its rows, in order."""
     order = np.argsort(codes, kind="stable")
     present, starts = np.unique(codes[order], return_index=True)
     yield from zip(present.tolist(), np.split(order, starts[1:]), strict=True)
@@ -300,11 +302,41 @@ def add_sparse_scatter(part: Any, into: np.ndarray) -> None:
 
 
 def density(block: Any) -> float:
-    """Share of values that are not zero."""
+    """Return the share of values that are not zero."""
     nonzero = block.count_nonzero() if is_sparse(block) else np.count_nonzero(block)
     return float(nonzero / max(block.shape[0] * block.shape[1], 1))
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# ---- merging ----------------------------------------------------------------------------------------------------
+
+
+@_QUIET
+def merged_sums(parts: Sequence[ContextSums], axes: np.ndarray) -> ContextSums:
+    """Return the sums of several sets of rows together (Chan's update of mean and scatter).
+
+    Parameters
+    ----------
+    parts : sums of one context, all with whole scatters or all with packed ones
+    axes : (q, p)
+    """
+    n, mean, scatter, along = parts[0]
+    for m, other, more, further in parts[1:]:
+        gap = (other - mean).sum(axis=0)  # exactly zero for a feature that is constant
+        weight = n * m / (n + m)
+        scatter = scatter + more + _outer(gap, weight, scatter.ndim)
+        along = along + further + _outer(axes @ gap, weight, along.ndim)
+        mean = two_sum(mean[0], mean[1] + gap * (m / (n + m)))
+        n += m
+    return n, mean, scatter, along
+
+
+def _outer(x: np.ndarray, weight: float, ndim: int) -> np.ndarray:
+    """Return ``weight · x xᵀ`` (p, p), or its packed lower triangle; squares that vanish leave a trace."""
+    outer = weight * np.outer(x, x)
+    np.einsum("ii->i", outer)[:] += VANISHED * (x != 0)
+    return outer if ndim == 2 else outer[np.tril_indices(len(x))]

@@ -13,27 +13,26 @@ mean is moved to where the covariates have their common mean.
 
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from latentdag.core.linalg import symmetrize, unit_diagonal
 from latentdag.data import labels as lb
-from latentdag.data.fine import FineScale, two_sum
-from latentdag.data.moments import Moments
-from latentdag.errors import LatentDAGWarning
+from latentdag.data.collinear import FineScale, two_sum
+from latentdag.errors import ConfoundedCovariateWarning
+
+if TYPE_CHECKING:  # moments are made further up; here they come in, and leave with other means and covariances
+    from latentdag.data.moments import Moments
 
 #: Directions of the covariates with less than this share of the largest variance are taken as constant.
 RANK_TOLERANCE = 1e-10
 
 
-class ConfoundedCovariateWarning(LatentDAGWarning):
-    """A covariate never varies within a context, so its effect cannot be told from the contexts' own."""
-
-
-def adjusted(joint: Moments, n_covariates: int) -> Moments:
-    """Moments of the features with the covariates regressed out.
+def adjusted(joint: "Moments", n_covariates: int) -> "Moments":
+    """Return the moments of the features with the covariates regressed out.
 
     Parameters
     ----------
@@ -48,6 +47,7 @@ def adjusted(joint: Moments, n_covariates: int) -> Moments:
 
     Examples
     --------
+    >>> from latentdag import Moments
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> depth = rng.normal(size=(500, 1))
@@ -69,16 +69,16 @@ def adjusted(joint: Moments, n_covariates: int) -> Moments:
         along = joint.fine.covariances
         fine = FineScale(joint.fine.axes[:p, :p], _residual(along, _regressed(joint.counts, along, varies)))
     names = joint.feature_names[:p]
-    return Moments(joint.contexts, joint.control, joint.counts, means, covariances, names, fine, rests)
+    return replace(joint, means=means, covariances=covariances, feature_names=names, fine=fine, rests=rests)
 
 
-def coefficients(joint: Moments, n_covariates: int) -> np.ndarray:
-    """β (c, p): least squares of the features on the covariates, with an intercept for every context."""
+def coefficients(joint: "Moments", n_covariates: int) -> np.ndarray:
+    """Return β (c, p), the least squares of the features on the covariates, with one intercept per context."""
     return _regressed(joint.counts, joint.covariances, _varying(joint, n_covariates))
 
 
 def _regressed(counts: np.ndarray, covariances: np.ndarray, varies: np.ndarray) -> np.ndarray:
-    """β (c, p) from joint covariances (K, p + c, p + c) and which covariates vary (c,); zero for the others."""
+    """Return β (c, p) from joint covariances (K, p + c, p + c); zero for covariates that do not vary (c,)."""
     p = covariances.shape[1] - len(varies)
     W = np.einsum("k,kij->ij", (counts - 1) / (counts.sum() - len(counts)), covariances[:, p:, :])
     beta = np.zeros((len(varies), p))
@@ -87,7 +87,7 @@ def _regressed(counts: np.ndarray, covariances: np.ndarray, varies: np.ndarray) 
 
 
 def _residual(covariances: np.ndarray, beta: np.ndarray) -> np.ndarray:
-    """Covariances (K, p, p) of x − βᵀc from joint ones (K, p + c, p + c) and β (c, p)."""
+    """Return the covariances (K, p, p) of x − βᵀc from joint ones (K, p + c, p + c) and β (c, p)."""
     p = beta.shape[1]
     made = np.empty((len(covariances), p, p))
     for R, S in zip(made, covariances, strict=True):
@@ -97,15 +97,15 @@ def _residual(covariances: np.ndarray, beta: np.ndarray) -> np.ndarray:
 
 
 def solved(W_cc: np.ndarray, W_cx: np.ndarray) -> np.ndarray:
-    """``W_cc⁺ W_cx`` (c, p), the rank of ``W_cc`` (c, c) decided in units of the covariates' deviations."""
+    """Return ``W_cc⁺ W_cx`` (c, p); the rank of ``W_cc`` (c, c) is decided in units of the covariates' deviations."""
     C, s = unit_diagonal(W_cc)
     w, V = np.linalg.eigh(C)
     keep = w > RANK_TOLERANCE * w.max(initial=0.0)
     return (V[:, keep] / w[keep]) @ V[:, keep].T @ (W_cx / s[:, None]) / s[:, None]
 
 
-def _varying(joint: Moments, n_covariates: int) -> np.ndarray:
-    """Which covariates vary within contexts by more than rounding (c,); the others are named in a warning.
+def _varying(joint: "Moments", n_covariates: int) -> np.ndarray:
+    """Return which covariates vary within contexts by more than rounding (c,); warn of the others by name.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def _varying(joint: Moments, n_covariates: int) -> np.ndarray:
 
 
 def design(columns: Any, n_rows: int) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Covariates as numbers: numeric columns as they are, others one indicator per level but the first.
+    """Return covariates as numbers: numeric columns as they are, others as one indicator per level but the first.
 
     Columns are centred and scaled, which changes no residual and keeps digits when a depth is in the millions.
 

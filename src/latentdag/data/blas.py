@@ -13,7 +13,7 @@ from scipy.linalg import cython_blas
 
 
 def _routine(name: str, n_arguments: int) -> Any:
-    """A BLAS routine; Fortran takes addresses only."""
+    """Return a BLAS routine. All its arguments are addresses, as Fortran wants them."""
     capsule = vars(cython_blas)["__pyx_capi__"][name]
     signature = ctypes.pythonapi.PyCapsule_GetName
     signature.restype, signature.argtypes = ctypes.c_char_p, [ctypes.py_object]

@@ -1,4 +1,4 @@
-"""Context labels, any hashable thing a user calls a context, and names of features: what is allowed, in which order."""
+"""Labels of contexts, which may be anything hashable, and names of features: what is allowed, and in which order."""
 
 import re
 from collections import Counter
@@ -12,12 +12,21 @@ import pandas as pd
 from latentdag.core.context_error import ContextError
 from latentdag.data.schema import DEEPEST, NO_TEXT, proper_text, shown
 
-#: What pandas calls a column without a name, and row names that became a column.
+
+class _NotGiven:
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+#: Default of ``control=``: it must be given, and ``None`` already means "not known".
+REQUIRED: Any = _NotGiven()
+
+#: What pandas calls a column that has no name, or that holds row names.
 _UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
 
 
-def plain(label: Any) -> Hashable:
-    """A numpy scalar as its Python twin, tuples element by element, anything else as it is."""
+def as_label(label: Any) -> Hashable:
+    """Return a context label as Python has it: numpy scalars as Python scalars, tuples part by part, the rest as is."""
     if isinstance(label, np.datetime64):
         return pd.Timestamp(label)  # Python's own dates have no nanoseconds, and numpy gives a bare number instead
     if isinstance(label, np.timedelta64):
@@ -25,12 +34,12 @@ def plain(label: Any) -> Hashable:
     if isinstance(label, np.generic):
         return label.item()
     if isinstance(label, tuple):
-        return tuple(plain(part) for part in label)
+        return tuple(as_label(part) for part in label)
     return label
 
 
 def canonical_order(labels: Iterable[Hashable]) -> list[Hashable]:
-    """Labels sorted by kind, then value: the same whatever order the rows or files came in."""
+    """Return labels sorted by kind, then value: the same whatever order the rows or files came in."""
     return sorted(labels, key=_sort_key)
 
 
@@ -69,6 +78,15 @@ def check_names(names: Sequence[Any], what: str) -> None:
             raise ValueError(
                 f"{what} name {text!r} occurs more than once ({what}s {first[text]} and {j}): rename or drop one"
             )
+
+
+def named_features(names: Iterable[str] | None, p: int) -> tuple[str, ...]:
+    """Return one distinct name per feature (p,): those given, else ``x0, x1, …``."""
+    given = tuple(names) if names is not None else tuple(f"x{j}" for j in range(p))
+    if len(given) != p:
+        raise ValueError(f"{p} features but {len(given)} feature names")
+    check_names(given, "feature")
+    return tuple(map(str, given))
 
 
 def check_labels(labels: Sequence[Any]) -> None:
@@ -110,12 +128,29 @@ def told_apart(labels: Iterable[Any]) -> None:
 
 
 def _kind(label: Any) -> Any:
-    """What equality overlooks."""
+    """Return the type of a label, or the types of a tuple's parts: what equality overlooks."""
     return tuple(map(_kind, label)) if isinstance(label, tuple) else type(label)
 
 
+def check_control(control: Any, present: Sequence[Hashable], counts: Any) -> Hashable | None:
+    """Return the control as one of the labels present, or ``None`` if the user says that it is not among them."""
+    if control is REQUIRED:
+        raise ValueError(
+            f"name the control context with control=…; the labels present are {count_table(present, counts)}"
+        )
+    control = as_label(control)
+    if control is None:
+        return None
+    try:
+        return present[present.index(control)]  # as it is among the labels: 1 finds 1.0
+    except (ValueError, TypeError):  # an array, or what is neither equal nor unequal to anything
+        raise ValueError(
+            f"control {control!r} is not among the contexts; the labels present are {count_table(present, counts)}"
+        ) from None
+
+
 def is_single(contexts: Any) -> bool:
-    """Whether this is one value, such as the name of a column, and not one label per row."""
+    """Return True if this is one value, such as the name of a column, and not one label per row."""
     return isinstance(contexts, str | bytes) or not hasattr(contexts, "__len__") or getattr(contexts, "ndim", 1) == 0
 
 
@@ -130,7 +165,7 @@ def factorize(contexts: Any, n_rows: int) -> tuple[np.ndarray, list[Hashable]]:
     if is_single(contexts):
         raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
     labels: Any = np.empty(len(contexts), dtype=object)
-    labels[:] = [plain(label) for label in contexts]
+    labels[:] = [as_label(label) for label in contexts]
     if len(labels) != n_rows:
         raise ValueError(f"X has {n_rows} rows but contexts has {len(labels)} labels: one per row is needed")
     try:
@@ -154,14 +189,20 @@ def factorize(contexts: Any, n_rows: int) -> tuple[np.ndarray, list[Hashable]]:
 
 
 def count_table(labels: Sequence[Hashable], counts: Iterable[float], limit: int = 20) -> str:
-    """``'WT' (1200), 'A' (80)``: for error messages."""
+    """Return labels with their counts, ``'WT' (1200), 'A' (80)``: for error messages."""
     listed = [f"{label!r} ({count:g})" for label, count in zip(labels, counts, strict=True)]
     more = f", … and {len(listed) - limit} more" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + more
 
 
+def listed(names: Iterable[Any], limit: int = 12) -> str:
+    """Return the first names in quotes, ``'a', 'b', …``, or ``none``: for error messages."""
+    texts = [repr(as_label(name)) for name in names]
+    return ", ".join(texts[:limit]) + (", …" if len(texts) > limit else "") if texts else "none"
+
+
 def text_names(labels: Sequence[Hashable]) -> list[str]:
-    """One distinct string per label: its text, or its repr where two texts collide (1 and "1")."""
+    """Return one distinct string per label: its text, or its repr where two texts collide (1 and "1")."""
     texts = [str(label) for label in labels]
     occurs = Counter(texts)
     told = [text if occurs[text] == 1 else repr(label) for text, label in zip(texts, labels, strict=True)]
@@ -169,13 +210,13 @@ def text_names(labels: Sequence[Hashable]) -> list[str]:
 
 
 def as_index(labels: Sequence[Hashable]) -> pd.Index:
-    """Labels as the index of a table, each as it is: pandas would make floats of 1 and 2.5, and levels of tuples."""
+    """Return labels as the index of a table, unchanged: pandas would make levels of tuples and floats of 1 and 2.5."""
     mixed = len({type(label) for label in labels}) > 1
     return pd.Index(labels, dtype=object if mixed else None, name="context", tupleize_cols=False)
 
 
 def row_of(table: pd.DataFrame, label: Hashable) -> pd.Series:
-    """The row of a context; ``loc`` takes ``True`` for a mask and a tuple for two axes."""
+    """Return the row of a context; ``loc`` would take ``True`` for a mask and a tuple for two axes."""
     return table.iloc[list(table.index).index(label)]
 
 
@@ -191,7 +232,7 @@ def naming_contexts(labels: Sequence[Hashable]) -> Iterator[None]:
 
 
 def to_json(label: Hashable) -> Any:
-    """A label as JSON, with its type where JSON has none.
+    """Return a label as JSON has it; a tuple becomes a mapping that says so.
 
     Raises
     ------
@@ -212,7 +253,7 @@ def to_json(label: Hashable) -> Any:
 
 
 def from_json(value: Any, deepest: int = DEEPEST) -> Hashable:
-    """The inverse of :func:`to_json`.
+    """Return the label that :func:`to_json` wrote.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What data becomes: one count, mean and covariance per context.
+"""Moments: one count, mean and covariance per context.
 
 Everything after this file works from moments. That is why data can be streamed, merged from shards, kept inside the
 hospital, resampled without a second pass, and replaced by exact population moments in tests.
@@ -7,36 +7,30 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 """
 
 import os
-from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
-from latentdag.core.linalg import range_basis, symmetrize
+from latentdag.core.linalg import PooledWhitening, range_axes, range_basis, symmetrize, whiten_pooled
 from latentdag.data import labels as lb
-from latentdag.data.fine import FineScale, two_sum
+from latentdag.data.accumulate import ContextSums, Sums, merged_sums
+from latentdag.data.adjust import adjusted
+from latentdag.data.checks import check_counts, check_covariance, check_distinct, check_sizes, check_values
+from latentdag.data.collinear import FineScale
+from latentdag.data.dask_pass import dask_sums
+from latentdag.data.passes import block_sums
+from latentdag.data.prepare import Plan, prepare
 from latentdag.data.schema import Layout
-from latentdag.data.storage import load_arrays, naming_file, save_arrays
+from latentdag.data.sources.annotated import AnnDataReader, check_cells, chosen_features, obs_column
+from latentdag.data.sources.opening import open_source
+from latentdag.data.sources.reader import naming_source
+from latentdag.data.store import load_arrays, naming_file, save_arrays
 
-
-class _NotGiven:
-    def __repr__(self) -> str:
-        return "<required>"
-
-
-REQUIRED: Any = _NotGiven()
-
-#: Standard deviations that are taken, and the largest mean: sums of fourth powers of them are float64 numbers.
-SMALLEST, LARGEST = 1e-70, 1e70
-
-#: What is left of a square that is too small to be a number: far less than ``SMALLEST**2``, and not zero.
-VANISHED = 1e-300
-
-#: Count, mean in two parts (2, p), scatter of the features, and scatter along axes, whole or lower triangles.
-Sums = tuple[int, np.ndarray, np.ndarray, np.ndarray]
+#: Partial results of a Dask array that meet in one task.
+SPLIT_EVERY = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +51,7 @@ class Moments:
         About each context's own mean, divisor n − 1.
     feature_names : tuple of str
     fine : FineScale or None
-        Where features are so collinear that the covariances cannot tell; see :mod:`latentdag.data.fine`.
+        Where features are so collinear that the covariances cannot tell; see :mod:`latentdag.data.collinear`.
     rests : (K+1, p)
         What rounding took off the means; ``+`` needs it where means dwarf deviations.
 
@@ -96,11 +90,11 @@ class Moments:
         cls,
         X: Any,
         contexts: Any,
-        control: Hashable | None = REQUIRED,
+        control: Hashable | None = lb.REQUIRED,
         feature_names: Iterable[str] | None = None,
         adjust: Any = None,
     ) -> "Moments":
-        """Moments of samples (rows) grouped by context; the same as :func:`latentdag.stream.moments`, in memory.
+        """Return the moments of samples (rows) in memory; :func:`latentdag.stream.moments` takes files as well.
 
         Parameters
         ----------
@@ -115,29 +109,28 @@ class Moments:
         adjust : table with one row per sample, or names of columns of a DataFrame, optional
             Covariates to regress out within contexts; see :mod:`latentdag.data.adjust`.
         """
-        from latentdag.data import stream
-
         if isinstance(X, str | os.PathLike):
             raise ValueError(
                 f"X must be a matrix of numbers, got the path {os.fspath(X)!r}: see latentdag.stream.moments"
             )
         if lb.is_single(contexts):
             raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
-        through = stream.dask_moments if hasattr(X, "dask") else stream.moments
-        return through(X, contexts, control, feature_names=feature_names, adjust=adjust)
+        return moments(X, contexts, control, feature_names=feature_names, adjust=adjust, split_every=SPLIT_EVERY)
 
     @classmethod
     def from_anndata(
         cls,
         adata: Any,
         context_key: str,
-        control: Hashable | None = REQUIRED,
+        control: Hashable | None = lb.REQUIRED,
         layer: str | None = None,
         mask_var: Any = None,
         adjust: Any = None,
+        *,
+        min_cells: int = 2,
         **options: Any,
     ) -> "Moments":
-        """Moments of the cells of an AnnData object; backed and lazy ones are read a block of cells at a time.
+        """Return the moments of the cells of an AnnData object; backed and lazy ones are read block by block.
 
         Parameters
         ----------
@@ -151,12 +144,21 @@ class Moments:
             Only these features: a boolean column of ``.var``, a mask, or names.
         adjust : names of columns of ``.obs``, or a table with one row per cell, optional
             Covariates to regress out within contexts; see :mod:`latentdag.data.adjust`.
+        min_cells : int
+            Contexts must have at least this many cells.
         **options
-            ``min_cells`` (2), and those of :func:`latentdag.stream.moments`.
-        """
-        from latentdag.data.cells import anndata_moments
+            Those of :func:`latentdag.stream.moments`.
 
-        return anndata_moments(adata, context_key, control, layer, mask_var, adjust, **options)
+        Raises
+        ------
+        ValueError
+            If cells have no label, or contexts have fewer than ``min_cells`` cells, by count.
+        """
+        labels = obs_column(adata, context_key)
+        check_cells(labels, context_key, min_cells)
+        reader, features = AnnDataReader(adata, labels, layer), chosen_features(adata, mask_var)
+        options = {"features": features, "adjust": adjust, "split_every": SPLIT_EVERY, **options}
+        return moments(reader, labels, control, **options)
 
     @classmethod
     def from_covariances(
@@ -168,7 +170,7 @@ class Moments:
         means: Any = None,
         feature_names: Iterable[str] | None = None,
     ) -> "Moments":
-        """Moments that were computed elsewhere, or exact population moments.
+        """Return moments that were computed elsewhere, or exact population moments.
 
         Parameters
         ----------
@@ -187,81 +189,88 @@ class Moments:
         if S.ndim != 3 or S.shape[1] != S.shape[2]:
             raise ValueError(f"covariances must have shape (K+1, p, p), got {S.shape}")
         size, p = S.shape[:2]
-        names = named_features(feature_names, p)
-        present: list[Hashable] = [lb.plain(c) for c in (range(size) if contexts is None else contexts)]
+        names = lb.named_features(feature_names, p)
+        present: list[Hashable] = [lb.as_label(c) for c in (range(size) if contexts is None else contexts)]
         if len(present) != size:
             raise ValueError(f"{size} covariances but {len(present)} context labels")
-        _check_labels(present)
-        n = _check_counts(counts, present)
+        check_distinct(present)
+        n = check_counts(counts, present)
         mu = np.zeros((size, p)) if means is None else np.array(means, dtype=float)
         if mu.shape != (size, p):
             raise ValueError(f"means must have shape {(size, p)} to match the covariances, got {mu.shape}")
         for k, label in enumerate(present):
-            _check_covariance(S[k], mu[k], label, names)
-        control = present[0] if control is None else check_control(control, present, n)
-        return cls._control_first(present, control, n, mu, symmetrize(S), names)
-
-    @classmethod
-    def _control_first(
-        cls,
-        present: Sequence[Hashable],
-        control: Hashable | None,
-        counts: np.ndarray,
-        means: np.ndarray,
-        covariances: np.ndarray,
-        names: tuple[str, ...],
-        fine: FineScale | None = None,
-        rests: np.ndarray | None = None,
-    ) -> "Moments":
-        order = list(range(len(present)))
-        if control is not None:
-            order.sort(key=lambda k: present[k] != control)
-        labels = tuple(present[k] for k in order)
-        fine = None if fine is None else fine.select(order)
-        rests = np.zeros_like(means) if rests is None else rests
-        return cls(labels, control, counts[order], means[order], covariances[order], names, fine, rests[order])
+            check_covariance(S[k], mu[k], label, names)
+        control = present[0] if control is None else lb.check_control(control, present, n)
+        return cls(tuple(present), control, n, mu, symmetrize(S), names)._control_first()
 
     # ---- using ----------------------------------------------------------------------------------------------
 
     @property
     def n_features(self) -> int:
+        """Number p of features."""
         return len(self.feature_names)
 
     @property
     def n_contexts(self) -> int:
-        """K, the number of contexts other than the control."""
+        """Number K of contexts other than the control."""
         return len(self.contexts) - (self.control is not None)
 
     def index(self, context: Hashable) -> int:
-        """Position of a context in all the arrays."""
+        """Return the position of a context in all the arrays."""
         try:
             return self.contexts.index(context)
         except ValueError:
             raise ValueError(f"no context {context!r}; present: {lb.count_table(self.contexts, self.counts)}") from None
 
     def select(self, contexts: Iterable[Hashable]) -> "Moments":
-        """Only these contexts; the control stays if there is one."""
+        """Return the moments of these contexts only; the control stays if there is one."""
         rows = [0] if self.control is not None else []
         rows += [self.index(label) for label in contexts if self.control is None or label != self.control]
-        return Moments(
-            tuple(self.contexts[k] for k in rows),
-            self.control,
-            self.counts[rows],
-            self.means[rows],
-            self.covariances[rows],
-            self.feature_names,
-            None if self.fine is None else self.fine.select(rows),
-            self.rests[rows],
+        return self._rows(rows)
+
+    def _rows(self, rows: Sequence[int]) -> "Moments":
+        """Return the moments of the contexts at these positions, in this order."""
+        rows = list(rows)
+        return replace(
+            self,
+            contexts=tuple(self.contexts[k] for k in rows),
+            fine=None if self.fine is None else self.fine.select(rows),
+            **{name: getattr(self, name)[rows] for name in ("counts", "means", "covariances", "rests")},
         )
 
+    def _control_first(self) -> "Moments":
+        return self._rows(sorted(range(len(self.contexts)), key=lambda k: self.contexts[k] != self.control))
+
     def pooled_covariance(self) -> np.ndarray:
-        """Covariance within contexts, pooled over all of them."""
+        """Return the covariance within contexts (p, p), pooled over all of them with weights n_k / n."""
         return np.einsum("k,kij->ij", self.counts / self.counts.sum(), self.covariances)
 
     @cached_property
     def range(self) -> np.ndarray:
-        """Orthonormal basis (p, r) of the directions in which the features vary within contexts."""
+        """Orthonormal basis (p, r) of the directions in which the features vary within contexts; computed once."""
         return range_basis(self.pooled_covariance())
+
+    @cached_property
+    def whitened(self) -> PooledWhitening:
+        """Covariances (K+1, r, r) in coordinates ``W x``, W (r, p), in which the pooled covariance is the identity.
+
+        Computed once: the tests, the report and the plots all work in these coordinates. They exist whatever the units
+        of the features and however few samples one context has. Directions that only :attr:`fine` can tell from
+        rounding count where there would be fewer dimensions than contexts without them.
+
+        Examples
+        --------
+        >>> m = Moments.from_covariances([np.diag([4.0, 9.0]), np.diag([4.0, 1.0])], counts=100)
+        >>> np.tensordot(m.counts / m.counts.sum(), m.whitened.S, axes=1).round(9)
+        array([[1., 0.],
+               [0., 1.]])
+        """
+        axes = range_axes(self.pooled_covariance())
+        S = axes @ self.covariances @ axes.T
+        if len(axes) < self.n_contexts and self.fine is not None:
+            axes, S = self.fine.varying(self.counts)
+        with lb.naming_contexts(self.contexts):
+            return whiten_pooled(axes, S, self.counts / self.counts.sum())
 
     def __add__(self, other: "Moments") -> "Moments":
         if not isinstance(other, Moments):
@@ -300,17 +309,17 @@ class Moments:
         """Read what :meth:`save` wrote; raises :class:`~latentdag.errors.FileError` for a damaged file."""
         arrays, meta = load_arrays(path, _FILE)
         with naming_file(path, "feature_names"):
-            names = named_features(meta["feature_names"], len(meta["feature_names"]))
+            names = lb.named_features(meta["feature_names"], len(meta["feature_names"]))
         with naming_file(path, "contexts"):
-            contexts = _check_labels([lb.from_json(value) for value in meta["contexts"]])
+            contexts = check_distinct([lb.from_json(value) for value in meta["contexts"]])
             if not contexts or not names:
                 raise ValueError("there must be a context and a feature at least")
         with naming_file(path, "counts"):
-            counts = _check_counts(arrays["counts"], contexts)
+            counts = check_counts(arrays["counts"], contexts)
         S, means = arrays["covariances"], arrays["means"]
         with naming_file(path, "covariances"):
             for k, label in enumerate(contexts):
-                _check_values(S[k], means[k], label, names)
+                check_values(S[k], means[k], label, names)
             check_sizes(means, S, contexts, names)
         fine = None
         with naming_file(path, "fine"):
@@ -323,13 +332,104 @@ class Moments:
         return cls(tuple(contexts), control, counts, means, S, names, fine, arrays.get("rests", np.zeros_like(means)))
 
 
+def moments(
+    source: Any,
+    contexts: Any,
+    control: Hashable | None = lb.REQUIRED,
+    *,
+    feature_names: Iterable[str] | None = None,
+    layer: str | None = None,
+    features: Any = None,
+    adjust: Any = None,
+    block_rows: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_seconds: float = 30.0,
+    progress: bool | None = None,
+    memory_limit: float | None = None,
+    split_every: int | None = None,
+) -> Moments:
+    """Return the moments of a matrix, table, AnnData object, file or folder, read a block of rows at a time.
+
+    Every way from data to moments leads through this function.
+
+    Parameters
+    ----------
+    source
+        * a matrix: ndarray, memmap, scipy sparse matrix, zarr, HDF5 or Dask array;
+        * a table: pandas or polars DataFrame, pyarrow Table;
+        * an AnnData object, in memory, backed or lazy;
+        * a path: ``.csv``, ``.tsv`` (also ``.gz``), ``.parquet`` or a folder of such files, ``.h5ad``, ``.zarr``
+          (AnnData, or an array, or a group of arrays), ``.npy``, or a folder with ``matrix.mtx``.
+    contexts : name, or (n,) labels
+        The column that holds the context of each row (for AnnData in ``.obs``; for a zarr group an array), or the
+        labels themselves.
+    control : label
+        The unperturbed context; ``None`` only where it is not among these rows or not known.
+    feature_names : optional
+        Instead of the names that the source has for all its features.
+    layer : str, optional
+        Of an AnnData object or store, instead of X; of a plain zarr group, the array.
+    features : names, positions or mask, optional
+        Only these features.
+    adjust : names of columns, or a table with one row per sample, optional
+        Covariates to regress out within contexts, in the same pass; see :mod:`latentdag.data.adjust`.
+    block_rows : int, optional
+        Rows of a block; by default so many that products are fast and blocks stay under about a gigabyte.
+    checkpoint : path, optional
+        A file to keep the sums in. A later call with the same source and options goes on where the last one stopped,
+        and gives the same answer to the last bit; if the source changed in between, it begins anew with a
+        :class:`~latentdag.errors.SourceChangedWarning`. It stays there: delete it once the moments are saved.
+    checkpoint_seconds : float
+        Seconds between two writings, at least.
+    progress : bool, optional
+        True or False to force the bar on stderr; by default it shows in a terminal.
+    memory_limit : bytes, optional
+        Refuse to begin where more is needed; by default 80 % of the memory that is free.
+    split_every : int, optional
+        Sum a Dask array where its chunks are, this many partial results meeting in one task; see :func:`dask_moments`.
+        By default, or with a checkpoint or ``block_rows``, its blocks come here in order.
+
+    Returns
+    -------
+    Moments
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> moments(X, ["WT"] * 200 + ["A"] * 100, control="WT", block_rows=100)
+    Moments(2 contexts, 2 features; control 'WT' (200); 'A' (100))
+    """
+    reader = open_source(source, contexts, feature_names=feature_names, layer=layer, features=features, adjust=adjust)
+    try:
+        plan = prepare(reader, control, adjust, block_rows)
+        if split_every is not None and reader.dask is not None and checkpoint is None and block_rows is None:
+            sums = dask_sums(reader, plan, split_every, memory_limit)
+        else:
+            sums = block_sums(reader, plan, checkpoint, checkpoint_seconds, progress, memory_limit)
+    finally:
+        reader.close()
+    with naming_source(reader.name):
+        made = _of_sums(plan, sums)
+    return made if plan.C is None else adjusted(made, plan.C.shape[1])
+
+
+def _of_sums(plan: Plan, sums: Sums) -> Moments:
+    """Return the moments of all columns, covariates included; scatters are divided in place."""
+    for scatters in (sums.scatters, sums.along):
+        scatters /= np.maximum(sums.counts - 1, 1)[:, None, None]
+    check_sizes(sums.means[:, 0], sums.scatters, plan.contexts, plan.names)
+    means, rests = np.ascontiguousarray(sums.means.transpose(1, 0, 2))
+    fine = FineScale(sums.axes, sums.along) if len(sums.axes) else None
+    return Moments(plan.contexts, plan.control, sums.counts, means, sums.scatters, plan.names, fine, rests)
+
+
 def merge(moments: Iterable[Moments]) -> Moments:
     """Merge any number of shards; the same as ``+`` between them."""
     return reduce(_merge, moments)
 
 
 def _merge(a: Moments, b: Moments) -> Moments:
-    """Exact moments of the union of two sets of rows (Chan's update of mean and scatter)."""
+    """Return the exact moments of two sets of rows together (Chan's update of mean and scatter)."""
     if a.feature_names != b.feature_names:
         differing = [f"{x!r} / {y!r}" for x, y in zip(a.feature_names, b.feature_names, strict=False) if x != y]
         raise ValueError(
@@ -353,131 +453,15 @@ def _merge(a: Moments, b: Moments) -> Moments:
     fine = FineScale(axes, along / freedom) if len(axes) else None
     names, covariances = a.feature_names, scatters / freedom
     check_sizes(means[:, 0], covariances, present, names)
-    return Moments._control_first(present, control, counts, means[:, 0], covariances, names, fine, means[:, 1])
+    made = Moments(tuple(present), control, counts, means[:, 0], covariances, names, fine, means[:, 1])
+    return made._control_first()
 
 
-def _sums(m: Moments, i: int, fine: FineScale | None) -> Sums:
-    """The sums behind one context of moments."""
+def _sums(m: Moments, i: int, fine: FineScale | None) -> ContextSums:
+    """Return the sums behind one context of moments."""
     n, mean = int(m.counts[i]), np.array([m.means[i], m.rests[i]])
     along = np.zeros((0, 0)) if fine is None else (n - 1) * fine.covariances[i]
     return n, mean, (n - 1) * m.covariances[i], along
-
-
-@np.errstate(over="ignore", invalid="ignore")  # what overflows is complained about in the end
-def merged_sums(parts: Sequence[Sums], axes: np.ndarray) -> Sums:
-    """Count, mean and scatters of several sets of rows together (Chan's update); axes may be none (0, p)."""
-    n, mean, scatter, along = parts[0]
-    for m, other, more, further in parts[1:]:
-        gap = (other - mean).sum(axis=0)  # exactly zero for a feature that is constant
-        weight = n * m / (n + m)
-        scatter = scatter + more + _outer(gap, weight, scatter.ndim)
-        along = along + further + _outer(axes @ gap, weight, along.ndim)
-        mean = two_sum(mean[0], mean[1] + gap * (m / (n + m)))
-        n += m
-    return n, mean, scatter, along
-
-
-def _outer(x: np.ndarray, weight: float, ndim: int) -> np.ndarray:
-    """``weight · x xᵀ`` (p, p), or its lower triangle; squares that vanish leave a trace."""
-    outer = weight * np.outer(x, x)
-    np.einsum("ii->i", outer)[:] += VANISHED * (x != 0)
-    return outer if ndim == 2 else outer[np.tril_indices(len(x))]
-
-
-# ---- checking what users give -----------------------------------------------------------------------------------
-
-
-def named_features(names: Iterable[str] | None, p: int) -> tuple[str, ...]:
-    """One distinct name per feature; ``x0, x1, …`` where none are given."""
-    given = tuple(names) if names is not None else tuple(f"x{j}" for j in range(p))
-    if len(given) != p:
-        raise ValueError(f"{p} features but {len(given)} feature names")
-    lb.check_names(given, "feature")
-    return tuple(map(str, given))
-
-
-def check_control(control: Any, present: Sequence[Hashable], counts: Any) -> Hashable | None:
-    """The control as one of the labels present, or ``None`` where the user says that it is not."""
-    if control is REQUIRED:
-        raise ValueError(
-            f"name the control context with control=…; the labels present are {lb.count_table(present, counts)}"
-        )
-    control = lb.plain(control)
-    if control is None:
-        return None
-    try:
-        return present[present.index(control)]  # as it is among the labels: 1 finds 1.0
-    except (ValueError, TypeError):  # an array, or what is neither equal nor unequal to anything
-        raise ValueError(
-            f"control {control!r} is not among the contexts; the labels present are {lb.count_table(present, counts)}"
-        ) from None
-
-
-def _check_labels(present: list[Hashable]) -> list[Hashable]:
-    lb.check_labels(present)
-    repeated = [label for label, times in Counter(present).items() if times > 1]
-    if repeated:
-        raise ValueError(f"context label {repeated[0]!r} occurs more than once: merge its moments with + first")
-    return present
-
-
-def check_sizes(means: np.ndarray, covariances: np.ndarray, contexts: Sequence[Hashable], names: Sequence[str]) -> None:
-    """Complain about a feature whose mean or deviation, in any context (K, p), is too large or too small."""
-    variances = np.abs(np.diagonal(covariances, axis1=1, axis2=2))  # rounding can leave residuals below zero
-    large = ~(variances <= LARGEST**2) | ~(np.abs(means) <= LARGEST)
-    small = (variances < SMALLEST**2) & (variances != 0)
-    for wrong, what in ((large, "large"), (small, "small")):
-        if wrong.any():
-            k, j = np.argwhere(wrong)[0]
-            raise ValueError(
-                f"context {contexts[k]!r}: the values of feature {names[j]!r} are too {what} (mean {means[k, j]:.3g}, "
-                f"standard deviation {np.sqrt(variances[k, j]):.3g}; {SMALLEST:g} to {LARGEST:g} can be worked with): "
-                "give it other units"
-            )
-
-
-def _check_counts(counts: Any, present: Sequence[Hashable]) -> np.ndarray:
-    n = np.asarray(counts)
-    n = np.full(len(present), n) if n.ndim == 0 else n
-    if n.shape != (len(present),):
-        raise ValueError(f"counts must be one number or one per context ({len(present)}), got shape {n.shape}")
-    for label, count in zip(present, n, strict=True):
-        if not (np.isfinite(count) and count >= 1 and count == int(count)):
-            raise ValueError(f"context {label!r}: the count must be a positive whole number, got {count}")
-    return n.astype(np.int64)
-
-
-def _check_values(S: np.ndarray, mean: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
-    """Check that a mean and a covariance are finite, and the covariance symmetric."""
-    if not np.isfinite(mean).all():
-        j = int(np.argmax(~np.isfinite(mean)))
-        raise ValueError(f"context {label!r}: the mean of feature {names[j]!r} is {mean[j]}")
-    if not np.isfinite(S).all():
-        i, j = np.argwhere(~np.isfinite(S))[0]
-        raise ValueError(f"context {label!r}: the covariance of {names[i]!r} and {names[j]!r} is {S[i, j]}")
-    check_sizes(mean[None], S[None], [label], names)
-    scale = np.sqrt(np.abs(np.diagonal(S)))
-    with np.errstate(over="ignore"):
-        gap = np.abs(S - S.T)
-    if (gap > 1e-8 * np.maximum(np.outer(scale, scale), 1e-300)).any():
-        i, j = divmod(int(np.argmax(gap)), len(S))
-        raise ValueError(
-            f"context {label!r}: the covariance is not symmetric: [{names[i]!r}, {names[j]!r}] is {S[i, j]:.6g} but "
-            f"[{names[j]!r}, {names[i]!r}] is {S[j, i]:.6g}"
-        )
-
-
-def _check_covariance(S: np.ndarray, mean: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
-    """Check what users give; files are not asked for eigenvalues, which take longer than reading them."""
-    _check_values(S, mean, label, names)
-    scale = np.sqrt(np.abs(np.diagonal(S)))
-    safe = np.where(scale > 0, scale, 1.0)
-    smallest = np.linalg.eigvalsh(symmetrize(S) / np.outer(safe, safe))[0]
-    if smallest < -1e-8:
-        raise ValueError(
-            f"context {label!r}: the covariance is not positive semi-definite (smallest eigenvalue of the "
-            f"correlation matrix {smallest:.3g}); was it rounded, or a precision matrix given instead?"
-        )
 
 
 _FILE = Layout(

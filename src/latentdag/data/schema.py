@@ -1,4 +1,4 @@
-"""What a file of each kind must hold, as a small table, and one check of it for writers and readers.
+"""A small language that says what a file of each kind holds, and one check of it for writers and readers.
 
 Fields of the JSON text are described by their types::
 
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-#: JSON nested deeper than this is nobody's options.
+#: Deepest nesting of JSON that is read: no options of ours are nested deeper.
 DEEPEST = 40
 
 _TYPES = {"f": np.dtype("float64"), "i": np.dtype("int64"), "b": np.dtype("bool")}
@@ -38,7 +38,7 @@ _WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a n
 
 
 class FieldError(ValueError):
-    """A field that is not what it must be; whoever knows the file makes a FileError of it."""
+    """A field is not what it must be. Code that knows the path turns it into a ``FileError``."""
 
     def __init__(self, name: str, reason: str):
         self.name, self.reason = name if len(name) < 120 else f"{name[:120]}…", reason
@@ -47,7 +47,7 @@ class FieldError(ValueError):
 
 @dataclass(frozen=True)
 class Layout:
-    """What a file of one kind holds.
+    """The fields and arrays that a file of one kind holds.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Layout:
 
 
 def headers(arrays: Mapping[str, Any]) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
-    """Type and shape of each array."""
+    """Return the type and shape of each array."""
     return {name: (array.dtype, array.shape) for name, array in ((n, np.asarray(a)) for n, a in arrays.items())}
 
 
@@ -98,7 +98,7 @@ def _check_array(name: str, form: str, dtype: np.dtype, shape: tuple[int, ...], 
 
 
 def parse_json(text: str) -> Any:
-    """JSON without surprises: no name twice in a mapping, and not too deep.
+    """Return parsed JSON; refuse a name that occurs twice in a mapping, and deep nesting.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def _expect(right: bool, value: Any, kind: type, name: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """Enough of a value to recognise it; never all of one that somebody made to be long."""
+    """Return enough of a value to recognise it in a message; never all of a long one."""
     if isinstance(value, list | dict):
         return f"a {'list' if isinstance(value, list) else 'mapping'} of {len(value)}"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:

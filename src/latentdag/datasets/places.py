@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from latentdag.data.storage import write_atomically
+from latentdag.data.store import write_atomically
 from latentdag.optional import optional
 from latentdag.progress import Progress
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from latentdag.model import simulate
+from latentdag.model.distribution import standard_noise
 from latentdag.model.intervention import Change, Intervention
 from latentdag.model.model import LatentModel
-from latentdag.model.noise import standard_noise
 
 Samples = tuple[np.ndarray, np.ndarray]
 Draw = Callable[[LatentModel, int, np.random.Generator], Samples]

@@ -17,7 +17,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag import __version__
-from latentdag.data.storage import read_json, write_atomically
+from latentdag.data.store import read_json, write_atomically
 from latentdag.errors import LatentDAGWarning
 from latentdag.experiments.base import Experiment, Row, Settings
 from latentdag.inference.replicates import read_if_whole

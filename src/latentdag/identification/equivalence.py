@@ -1,4 +1,4 @@
-"""What is identified where some latents were never intervened on (MATH.md 3.2, "K < d").
+"""What is identified where some latents were never intervened on (docs/math.md, section "Latents that nobody targets").
 
 Let T be the targeted latents and R the others. Nothing in the data tells the latents in R from their own noises, or
 those noises from any rotation of them. So call the noises themselves the latents: they become sources, and whatever
@@ -12,11 +12,11 @@ mean. Where none of these exists, and k is not a source, both stay: two models, 
 one latent can rule it out for another, so the whole set is found by walking from model to model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping
 
 import numpy as np
 
-from latentdag.core.linalg import Array
+from latentdag.core.linalg import Array, unit_diagonal
 from latentdag.core.pairs import other_solution
 from latentdag.errors import clear_numerics
 from latentdag.model.intervention import Change, Intervention
@@ -28,7 +28,7 @@ TOLERANCE = 1e-8
 
 @clear_numerics
 def reduced_model(model: LatentModel) -> LatentModel:
-    """The identified form of a model in which some latents were never intervened on: they become sources.
+    """Return the identified form of a model: the latents that no context targets become sources.
 
     Parameters
     ----------
@@ -41,14 +41,26 @@ def reduced_model(model: LatentModel) -> LatentModel:
         With the same law in every context. Targeted latents keep their rows and names. The others are uncorrelated
         sources of unit variance, rotated so that the first has the strongest effects on the noises of targeted latents,
         and so on; there are at most as many with any effect as there are targeted latents.
+
+    Examples
+    --------
+    In 3 → 2 → 1 without a context for the middle latent, latent 2 becomes a source and 3 acts on 1 directly.
+
+    >>> import numpy as np
+    >>> contexts = {"a": Intervention("Z1", variance=2.0), "c": Intervention("Z3", variance=2.0)}
+    >>> model = LatentModel(np.eye(3), np.eye(3, k=1), [1, 1, 1], contexts)
+    >>> sorted(reduced_model(model).graph.edges)
+    [('Z2', 'Z1'), ('Z3', 'Z1')]
     """
-    rest = _never_targeted(model)
-    return model if not rest else _with_sources(model, model.structural() @ model.unmixing, rest)
+    _check_perfect(model)
+    if not model.untargeted:
+        return model
+    return _with_sources(model, model.unmixing.copy(), model.structural() @ model.unmixing, model.interventions)
 
 
 @clear_numerics
 def equivalent_models(model: LatentModel, tol: float = TOLERANCE) -> list[LatentModel]:
-    """All reduced models with the same mean and covariance in every context, the given one first.
+    """Return all reduced models with the same mean and covariance in every context, the given one first.
 
     Examples
     --------
@@ -60,28 +72,26 @@ def equivalent_models(model: LatentModel, tol: float = TOLERANCE) -> list[Latent
     2
     """
     found = [reduced_model(model)]
-    rest = _never_targeted(model)
-    if not rest:
-        return found
+    targeted = [name for name in model.latents if name not in model.untargeted]
     for known in found:  # grows while it is walked
-        for name in (name for name in known.latents if name not in rest):
+        for name in targeted:
             other = flipped(known, name)
             if other is None or not same_law(known, other, tol):
                 continue
-            if not any(_same_rows(other, seen, tol) for seen in found):
+            if not any(_same_rows(other, seen, targeted, tol) for seen in found):
                 found.append(other)
     return found
 
 
 def flipped(model: LatentModel, name: str) -> LatentModel | None:
-    """The reduced model with the other candidate for one targeted latent; None where there is none.
+    """Return the reduced model with the other candidate for one targeted latent; None where there is none.
 
     Its covariances are those of the model if the latent has no targeted ancestor and one noise variance in all contexts
     that target it.
     """
-    rest = _never_targeted(model)
+    _check_perfect(model)
     changes = [value.changes[name] for value in model.interventions.values() if name in value.changes]
-    if not rest or not changes or any(change.kind != "perfect" for change in changes):
+    if not model.untargeted or not changes or any(change.kind != "perfect" for change in changes):
         return None
     k, B_0 = model.latents.index(name), model.structural()
     M = B_0 @ model.unmixing
@@ -94,65 +104,70 @@ def flipped(model: LatentModel, name: str) -> LatentModel | None:
     H = model.unmixing.copy()
     H[k] = u @ M  # of unit variance where it is targeted
     M = _turn(k, m) @ M
+    unit = {name: Change("perfect", 1.0)}
     made = {
-        context: Intervention.of_changes(value.changes | {name: Change("perfect", 1.0, 0.0)})
-        if name in value.changes
-        else value
+        context: Intervention.of_changes(value.changes | unit) if name in value.changes else value
         for context, value in model.interventions.items()
     }
-    return _with_sources(model, M, rest, H, made)
+    return _with_sources(model, H, M, made)
 
 
 def same_law(a: LatentModel, b: LatentModel, tol: float = TOLERANCE) -> bool:
-    """Whether two models have the same mean and covariance of the features in every context of the first."""
-    for context in a.contexts:
-        law, other = a.law(context), b.law(context)
-        scale = np.sqrt(np.diagonal(law.covariance))
-        scale = np.where(scale > 0, scale, 1.0)
-        if np.abs((law.covariance - other.covariance) / np.outer(scale, scale)).max() > tol:
-            return False
-        if np.abs((law.mean - other.mean) / scale).max() > tol:
-            return False
-    return True
+    """Return True if two models have the same mean and covariance of the features in every context of the first."""
+    return all(law_gap(a, b, context) <= tol for context in a.contexts)
 
 
-def _never_targeted(model: LatentModel) -> list[str]:
-    hit = {name for value in model.interventions.values() for name in value.targets}
-    soft = [c for c, value in model.interventions.items() if "soft" in {x.kind for x in value.changes.values()}]
-    if soft:
-        raise ValueError(f"context {soft[0]!r} is a soft intervention; the reduced form is that of perfect ones")
-    return [name for name in model.latents if name not in hit]
+def law_gap(a: LatentModel, b: LatentModel, context: Hashable) -> float:
+    """Return the largest difference between two models' means and covariances in one context.
+
+    Means are measured in standard deviations of the first model, covariances as in :func:`relative_gap`.
+    """
+    law, other = a.law(context), b.law(context)
+    _, deviations = unit_diagonal(law.covariance)
+    mean_gap = float(np.abs((law.mean - other.mean) / deviations).max())
+    return max(mean_gap, relative_gap(law.covariance, other.covariance))
+
+
+def relative_gap(S: Array, S_hat: Array) -> float:
+    """Return the largest difference between two matrices (p, p), entry [i, j] in units of ``sqrt(S_ii S_jj)``."""
+    _, s = unit_diagonal(S)
+    return float(np.abs((S - S_hat) / np.outer(s, s)).max())
+
+
+def _check_perfect(model: LatentModel) -> None:
+    for context, value in model.interventions.items():
+        if any(change.kind == "soft" for change in value.changes.values()):
+            raise ValueError(f"context {context!r} is a soft intervention; the reduced form is that of perfect ones")
 
 
 def _turn(k: int, m: Array) -> Array:
-    """The rotation in the plane of e_k and m that takes the one to the other; ±m alike."""
+    """Return the rotation (d, d) in the plane of e_k and the unit vector m that takes one to the other; ±m alike."""
     m = m if m[k] >= 0 else -m
-    away = m - m[k] * np.eye(len(m))[k]
+    e = np.eye(len(m))[k]
+    away = m - m[k] * e
     sine = np.linalg.norm(away)
     if not sine:
         return np.eye(len(m))
-    e, w = np.eye(len(m))[k], away / sine
-    plane = np.array([e, w])
+    plane = np.array([e, away / sine])
     return np.asarray(np.eye(len(m)) + plane.T @ (np.array([[m[k], sine], [-sine, m[k]]]) - np.eye(2)) @ plane)
 
 
 def _with_sources(
-    model: LatentModel,
-    M: Array,
-    rest: Sequence[str],
-    H: Array | None = None,
-    interventions: dict[object, Intervention] | None = None,
+    model: LatentModel, H: Array, M: Array, interventions: Mapping[Hashable, Intervention]
 ) -> LatentModel:
-    """The model with noise rows M (d, p) in which the latents ``rest`` are their noises, in canonical rotation."""
-    others = [model.latents.index(name) for name in rest]
+    """Return the model with noise rows M (d, p) in which untargeted latents are their noises, in canonical rotation.
+
+    Rows of H (d, p) are those of the targeted latents; the others are overwritten, in H and in M.
+    """
+    others = [i for i, name in enumerate(model.latents) if name in model.untargeted]
     targeted = [i for i in range(model.n_latents) if i not in others]
-    H = model.unmixing.copy() if H is None else H
     H[others] = M[others]
     effects = (M @ np.linalg.pinv(H))[np.ix_(targeted, others)]
     turn = np.linalg.svd(effects)[2]
     # signs by what comes out of it: the strongest effect of each source is positive
-    strongest = np.argmax(np.abs(effects @ turn.T), axis=0) if targeted else np.zeros(len(others), dtype=int)
-    sign = np.sign((effects @ turn.T)[strongest, np.arange(len(others))]) if targeted else np.ones(len(others))
+    turned = effects @ turn.T
+    strongest = np.abs(turned).argmax(axis=0) if targeted else []
+    sign = np.sign(turned[strongest, np.arange(len(others))]) if targeted else np.ones(len(others))
     H[others] = M[others] = np.where(sign == 0, 1.0, sign)[:, None] * (turn @ M[others])
     B_0 = M @ np.linalg.pinv(H)
     B_0[np.abs(B_0) < TOLERANCE * np.abs(B_0).max(axis=1, keepdims=True)] = 0.0
@@ -161,18 +176,17 @@ def _with_sources(
         H,
         B_0,
         latents=model.latents,
-        interventions=interventions if interventions is not None else dict(model.interventions),
+        interventions=interventions,
         control=model.control,
         feature_names=model.feature_names,
         offset=model.offset,
     )
 
 
-def _same_rows(a: LatentModel, b: LatentModel, tol: float) -> bool:
-    """Whether the targeted latents are the same, up to scale; sources follow from them."""
-    hit = sorted({name for value in a.interventions.values() for name in value.targets})
+def _same_rows(a: LatentModel, b: LatentModel, targeted: Iterable[str], tol: float) -> bool:
+    """Return True if the targeted latents are the same, up to scale; sources follow from them."""
     covariance = a.covariance()
-    for name in hit:
+    for name in targeted:
         x, y = a.unmixing[a.latents.index(name)], b.unmixing[b.latents.index(name)]
         cosine = (x @ covariance @ y) ** 2 / ((x @ covariance @ x) * (y @ covariance @ y))
         if 1 - cosine > tol:

@@ -1,4 +1,10 @@
-"""The paper's exact parts, by name: partial-order RQ, Algorithm 2 and Algorithms 1–3 on exact precision matrices."""
+"""The paper's exact parts on exact precision matrices: partial-order RQ, Algorithm 2, and Algorithms 1–3 together.
+
+This module checks what the user gives, calls the algorithms of :mod:`latentdag.core.exact` and
+:mod:`latentdag.core.porq`, and makes a :class:`LatentModel` with names of what they return. Algorithm 3 has an answer
+for any input that passes its rank conditions; :func:`identify` therefore checks last that the model found reproduces
+every precision matrix.
+"""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -9,13 +15,12 @@ import numpy as np
 
 from latentdag.core import exact, porq
 from latentdag.core.context_error import NotInModelError
-from latentdag.core.linalg import pseudo_inverse, symmetrize
+from latentdag.core.linalg import pseudo_inverse, symmetrize, unit_diagonal
 from latentdag.data import labels as lb
-from latentdag.data.moments import Moments, named_features
+from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
-from latentdag.model.intervention import Intervention
+from latentdag.model.intervention import Intervention, latent_names
 from latentdag.model.model import LatentModel
-from latentdag.model.naming import latent_names
 from latentdag.model.posets import order_matrix
 
 #: Exact edges weaker than this, between latents of unit variance, are rounding noise.
@@ -24,7 +29,7 @@ EDGE_TOLERANCE = 1e-6
 
 @clear_numerics
 def partial_order_rq(H: Any, order: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Partial-order RQ decomposition ``H = R Q`` (Definition 1).
+    """Return the partial-order RQ decomposition ``H = R Q`` (Definition 1).
 
     Parameters
     ----------
@@ -62,7 +67,7 @@ def identify(
     feature_names: Sequence[str] | None = None,
     tol: float = exact.TOLERANCE,
 ) -> LatentModel:
-    """Algorithms 1–3: the latent model behind exact precision matrices, unique up to S(G) (Theorem 2).
+    """Return the latent model behind exact precision matrices, unique up to S(G) (Algorithms 1–3, Theorem 2).
 
     Parameters
     ----------
@@ -100,8 +105,7 @@ def identify(
     Theta, labels, features = as_precisions(precisions, contexts, feature_names)
     means = precisions.means if isinstance(precisions, Moments) else None
     with lb.naming_contexts(labels):
-        whitened = exact.whiten(Theta)
-        _check_one_per_latent(whitened)
+        whitened = _whitened_with_one_context_each(Theta)
         U, B_0, row_contexts, _ = exact.iterative_difference_projection(whitened.Delta, tol)
         model = without_zero_edges(model_of_rows(U @ whitened.W, B_0, row_contexts, labels, features, means))
         _check_reproduces(model, Theta, labels)
@@ -112,48 +116,61 @@ def identify(
 def identify_partial_order(
     precisions: Any, contexts: Sequence[Hashable] | None = None, tol: float = exact.TOLERANCE
 ) -> nx.DiGraph:
-    """Algorithm 2: the ancestor relation of the latents, also under generic soft interventions (Theorem 1).
+    """Return the ancestor relation of the latents, also under generic soft interventions (Algorithm 2, Theorem 1).
+
+    Parameters
+    ----------
+    precisions : (K+1, p, p) or Moments
+        Pseudo-inverse covariances of all contexts, the control first; one single-node intervention per latent.
+    contexts : labels, optional
+        Defaults to 0 (the control), 1, …, K.
+    tol : float
+        Relative size below which a singular value counts as zero.
 
     Returns
     -------
     DiGraph
         Over latent names, transitively closed, edges from ancestor to descendant.
+
+    Examples
+    --------
+    >>> from latentdag import simulate
+    >>> truth = simulate.random_model(n_latents=3, n_features=4, kind="soft", rng=0)
+    >>> found = identify_partial_order([truth.precision(c) for c in truth.contexts], truth.contexts)
+    >>> sorted(truth.graph.edges), sorted(found.edges)
+    ([('c2', 'c1'), ('c3', 'c1')], [('c2', 'c1'), ('c3', 'c1')])
     """
     Theta, labels, _ = as_precisions(precisions, contexts)
     with lb.naming_contexts(labels):
-        whitened = exact.whiten(Theta)
-        _check_one_per_latent(whitened)
+        whitened = _whitened_with_one_context_each(Theta)
         _, row_contexts, order = exact.id_partial_order(whitened.Delta, tol)
     return order_graph(_row_names(row_contexts, labels), order)
 
 
 def order_graph(names: Sequence[str], order: np.ndarray) -> nx.DiGraph:
-    """A partial order between rows as a graph over names, edges from ancestor to descendant."""
+    """Return a partial order between rows (d, d) as a graph over names, edges from ancestor to descendant."""
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(reversed(names))
     graph.add_edges_from((names[j], names[i]) for i, j in np.argwhere(order))
     return graph
 
 
-def exact_precisions(m: Moments) -> np.ndarray:
-    """Pseudo-inverses of the covariances of moments that are taken to be exact."""
-    with lb.naming_contexts(m.contexts):
-        return np.array([pseudo_inverse(S, context=k) for k, S in enumerate(m.covariances)])
-
-
 def as_precisions(
     precisions: Any, contexts: Sequence[Hashable] | None = None, feature_names: Sequence[str] | None = None
 ) -> tuple[np.ndarray, list[Hashable], tuple[str, ...]]:
-    """Precision matrices (K+1, p, p), context labels and feature names, from arrays or exact moments."""
+    """Return precision matrices (K+1, p, p), context labels and feature names, from arrays or exact moments."""
     if isinstance(precisions, Moments):
-        return exact_precisions(precisions), list(precisions.contexts), precisions.feature_names
+        m = precisions
+        with lb.naming_contexts(m.contexts):
+            inverses = np.array([pseudo_inverse(S, context=k) for k, S in enumerate(m.covariances)])
+        return inverses, list(m.contexts), m.feature_names
     try:
         Theta = np.asarray(precisions, dtype=float)
     except ValueError:
         raise ValueError("precisions must be matrices of one shape, the control first") from None
     if Theta.ndim != 3 or Theta.shape[1] != Theta.shape[2]:
         raise ValueError(f"precisions must have shape (K+1, p, p), the control first; got {Theta.shape}")
-    labels: list[Hashable] = [lb.plain(c) for c in contexts] if contexts is not None else [*range(len(Theta))]
+    labels: list[Hashable] = [lb.as_label(c) for c in contexts] if contexts is not None else [*range(len(Theta))]
     lb.check_labels(labels)
     if len(labels) != len(Theta) or len(set(labels)) < len(labels):
         raise ValueError(f"{len(Theta)} distinct context labels are needed, got {labels}")
@@ -165,26 +182,26 @@ def as_precisions(
             raise ValueError(f"context {label!r}: entry [{i}, {j}] of the precision matrix is {T[i, j]}")
         if np.abs(T - T.T).max() > 1e-8 * np.abs(T).max():
             raise ValueError(f"context {label!r}: the precision matrix is not symmetric")
-    return symmetrize(Theta), labels, named_features(feature_names, Theta.shape[1])
+    return symmetrize(Theta), labels, lb.named_features(feature_names, Theta.shape[1])
 
 
-def _check_one_per_latent(whitened: exact.Whitened) -> None:
+def _whitened_with_one_context_each(Theta: np.ndarray) -> exact.WhitenedPrecisions:
+    """Whiten the precision matrices (K+1, p, p); raise NotInModelError unless K = d."""
+    whitened = exact.whiten_precisions(Theta)
     K, d = whitened.Delta.shape[:2]
     if d > K:
-        raise NotInModelError(
-            0,
-            f"it has {d} latent dimensions but there are only {K} other contexts; exact identification needs one "
-            "intervention per latent",
+        there = f"only {K} other contexts; exact identification needs one intervention per latent"
+    elif d < K:
+        there = (
+            f"{K} other contexts; contexts that hit the same latent must be grouped first (latentdag.reduce_contexts)"
         )
-    if d < K:
-        raise NotInModelError(
-            0,
-            f"it has {d} latent dimensions but there are {K} other contexts; contexts that hit the same latent must be "
-            "grouped first (latentdag.reduce_contexts)",
-        )
+    else:
+        return whitened
+    raise NotInModelError(0, f"it has {d} latent dimensions but there are {there}")
 
 
 def _row_names(row_contexts: np.ndarray, labels: Sequence[Hashable]) -> list[str]:
+    """Return the name of each row's latent, after its context."""
     targets: dict[Hashable, list[int]] = {labels[k]: [i] for i, k in enumerate(row_contexts)}
     return latent_names(len(row_contexts), targets)
 
@@ -197,7 +214,7 @@ def model_of_rows(
     features: Sequence[str],
     means: np.ndarray | None = None,
 ) -> LatentModel:
-    """The model in the paper's scaling, from rows ``u = λ h`` in whose units every intervention has unit noise.
+    """Return the model in the paper's scaling, from rows ``u = λ h`` in whose units every intervention has unit noise.
 
     Parameters
     ----------
@@ -229,15 +246,15 @@ def model_of_rows(
 
 
 def without_zero_edges(model: LatentModel) -> LatentModel:
-    """Set weights to zero that are rounding noise, judged between latents of unit variance."""
+    """Return the model with weights set to zero that are rounding noise, judged between latents of unit variance."""
     sd = np.sqrt(np.diagonal(model.law().latent_covariance))
     weights = np.where(np.abs(model.weights) * sd / sd[:, None] > EDGE_TOLERANCE, model.weights, 0.0)
     return replace(model, weights=weights)
 
 
 def _check_reproduces(model: LatentModel, Theta: np.ndarray, labels: Sequence[Hashable]) -> None:
-    scale = np.sqrt(np.diagonal(Theta[0]))
-    scale = np.where(scale > 0, scale, 1.0)
+    """Raise NotInModelError for the first context whose precision matrix is not the model's."""
+    _, scale = unit_diagonal(Theta[0])
     for k, label in enumerate(labels):
         gap = np.abs((model.precision(label) - Theta[k]) / np.outer(scale, scale)).max()
         size = np.abs(Theta[k] / np.outer(scale, scale)).max()

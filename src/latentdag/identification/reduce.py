@@ -47,6 +47,8 @@ class ReducedProblem:
         Contexts with the same target, one group per latent that was intervened on.
     precisions : (1 + number of groups, p, p)
         Of the observational context and the first of each group: the paper's reduced problem.
+    redundant_precisions : (number of other contexts in groups, p, p)
+        Of the contexts in :attr:`redundant`.
     """
 
     observational: Hashable
@@ -66,7 +68,7 @@ class ReducedProblem:
         return tuple(label for group in self.groups for label in group[1:])
 
     def identify(self) -> LatentModel:
-        """Algorithms 1–3 on the reduced problem; redundant contexts come back as interventions of their own."""
+        """Run Algorithms 1–3 on the reduced problem; redundant contexts come back as interventions of their own."""
         model = identify(self.precisions, self.contexts)
         group_of = {label: group for group in self.groups for label in group}
         added = {}
@@ -81,7 +83,7 @@ class ReducedProblem:
 
 @dataclass(frozen=True)
 class Reduction:
-    """Every admissible reading of unlabelled contexts.
+    """All admissible readings of unlabelled contexts.
 
     Attributes
     ----------
@@ -95,21 +97,33 @@ class Reduction:
 
     @property
     def is_unique(self) -> bool:
+        """True if only one context can be the observational one."""
         return len(self.problems) == 1
 
     @property
     def observational(self) -> tuple[Hashable, ...]:
+        """Labels of the contexts that can be the observational one."""
         return tuple(problem.observational for problem in self.problems)
 
 
 @clear_numerics
 def latent_dimension(precisions: Any) -> int:
-    """The number of latents, d = rank(Θ_k), from exact precision matrices or exact moments.
+    """Return the number of latents, d = rank(Θ_k), from exact precision matrices or exact moments (appendix E).
+
+    Parameters
+    ----------
+    precisions : (K+1, p, p) or Moments
 
     Raises
     ------
     ValueError
         If the contexts do not all have the same rank.
+
+    Examples
+    --------
+    >>> from latentdag import simulate
+    >>> latent_dimension(simulate.random_model(n_latents=3, n_features=7, rng=0).moments())
+    3
     """
     Theta, labels, _ = as_precisions(precisions)
     ranks = [scale_free_rank(T) for T in Theta]
@@ -126,7 +140,7 @@ def same_target_groups(
     observational: Hashable | None = None,
     tol: float = TOLERANCE,
 ) -> tuple[tuple[Hashable, ...], ...]:
-    """Group the contexts with an intervention by their target: ``rank(Θ_k − Θ_l) = 1`` within a group.
+    """Group the contexts with an intervention by their target (Proposition 9: ``rank(Θ_k − Θ_l) = 1`` within a group).
 
     Parameters
     ----------
@@ -135,35 +149,47 @@ def same_target_groups(
     contexts : labels, optional
     observational : label, optional
         The first context unless given; it belongs to no group.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> contexts = {"a": Intervention("Z1", variance=2.0), "a2": Intervention("Z1", variance=3.0)}
+    >>> model = LatentModel(np.eye(2), [[0, 1.0], [0, 0]], [1, 1], contexts | {"b": Intervention("Z2", variance=2.0)})
+    >>> same_target_groups(model.moments())
+    (('a', 'a2'), ('b',))
     """
     Theta, labels, _ = as_precisions(precisions, contexts)
     observational = labels[0] if observational is None else observational
     if observational not in labels:
         raise ValueError(f"no context {observational!r} among {labels}")
-    Delta = _whitened_differences(Theta, labels.index(observational))
-    copies = [k for k in range(len(labels)) if np.linalg.norm(Delta[k], 2) < tol]
-    rest = [k for k in range(len(labels)) if k not in copies]
-    return tuple(tuple(labels[k] for k in group) for group in _groups(Delta, rest, tol))
+    _, groups = _copies_and_groups(_whitened_differences(Theta, labels.index(observational)), tol)
+    return tuple(tuple(labels[k] for k in group) for group in groups)
 
 
 @clear_numerics
 def observational_contexts(
     precisions: Any, contexts: Sequence[Hashable] | None = None, tol: float = TOLERANCE
 ) -> tuple[Hashable, ...]:
-    """All contexts that can be the observational one.
+    """Return all contexts that can be the observational one (in place of the rule of Proposition 10, which can err).
 
     Returns
     -------
     tuple of labels
         Copies of one observational context are listed once, by the first of them. Empty if no context is admissible:
         the moments are then not those of perfect single-node interventions.
+
+    Examples
+    --------
+    >>> from latentdag import counterexamples
+    >>> observational_contexts(counterexamples.star_tie().model.moments())  # where the paper's rule ties
+    (0,)
     """
     return reduce_contexts(precisions, contexts, tol).observational
 
 
 @clear_numerics
 def reduce_contexts(precisions: Any, contexts: Sequence[Hashable] | None = None, tol: float = TOLERANCE) -> Reduction:
-    """From unlabelled contexts to the paper's setting: d, the observational context, one context per target.
+    """Reduce unlabelled contexts to the paper's setting: d, the observational context, one context per target.
 
     Parameters
     ----------
@@ -183,7 +209,7 @@ def reduce_contexts(precisions: Any, contexts: Sequence[Hashable] | None = None,
     problems = []
     for o in range(len(labels)):
         found = _read_with_control(Theta, o, tol)
-        if found is None or any(k < o for k in found[0]):  # a copy earlier in the list stands for all
+        if found is None or found[0][0] < o:  # a copy earlier in the list stands for all
             continue
         copies, groups = found
         first = [o, *(group[0] for group in groups)]
@@ -191,7 +217,7 @@ def reduce_contexts(precisions: Any, contexts: Sequence[Hashable] | None = None,
         problems.append(
             ReducedProblem(
                 labels[o],
-                tuple(labels[k] for k in copies),
+                tuple(labels[k] for k in copies if k != o),
                 tuple(tuple(labels[k] for k in group) for group in groups),
                 Theta[first],
                 Theta[rest],
@@ -201,24 +227,25 @@ def reduce_contexts(precisions: Any, contexts: Sequence[Hashable] | None = None,
 
 
 def _whitened_differences(Theta: np.ndarray, o: int) -> np.ndarray:
-    """``P_k − I`` for every context, in coordinates where context o has unit precision."""
+    """Return ``P_k − I`` of every context (K+1, d, d), in coordinates where context o has unit precision."""
     others = [k for k in range(len(Theta)) if k != o]
-    white = exact.whiten(Theta[[o, *others]])
-    Delta = np.zeros((len(Theta), *white.Delta.shape[1:]))
-    Delta[others] = white.Delta
-    return Delta
+    return np.insert(exact.whiten_precisions(Theta[[o, *others]]).Delta, o, 0.0, axis=0)
 
 
 def _rank(D: np.ndarray, tol: float) -> int:
+    """Return the rank of a difference of precision matrices, in whitened coordinates."""
     s = np.linalg.svd(D, compute_uv=False)
     return int(np.sum(s > tol * max(s[0], tol)))
 
 
-def _groups(Delta: np.ndarray, members: Sequence[int], tol: float) -> list[list[int]]:
-    """Classes of contexts with one target, given the control: differences of rank one *and* a noise row in common.
+def _copies_and_groups(Delta: np.ndarray, tol: float) -> tuple[list[int], list[list[int]]]:
+    """Return the contexts without an intervention, and those with one, grouped by target.
 
-    Rank one alone is not enough: the differences of two contexts with different targets can cancel.
+    Contexts of one target have differences of rank one *and* a noise row in common. Rank one alone is not enough: the
+    differences of two contexts with different targets can cancel.
     """
+    copies = [k for k in range(len(Delta)) if np.linalg.norm(Delta[k], 2) <= tol]
+    members = [k for k in range(len(Delta)) if k not in copies]
     graph: nx.Graph = nx.Graph()
     graph.add_nodes_from(members)
     rows = {k: [m for _, m in pairs.solutions(Delta[k], tol)] for k in members}
@@ -228,26 +255,23 @@ def _groups(Delta: np.ndarray, members: Sequence[int], tol: float) -> list[list[
         for j in members
         if k < j and _rank(Delta[k] - Delta[j], tol) <= 1 and any(_parallel(m, n) for m in rows[k] for n in rows[j])
     )
-    return sorted(sorted(group) for group in nx.connected_components(graph))
+    return copies, sorted(sorted(group) for group in nx.connected_components(graph))
 
 
 def _parallel(m: np.ndarray, n: np.ndarray) -> bool:
-    """Whether two unit vectors agree up to sign."""
+    """Return True if two unit vectors agree up to sign."""
     return bool(min(np.abs(m - n).max(), np.abs(m + n).max()) < 1e2 * TOLERANCE)
 
 
 def _read_with_control(Theta: np.ndarray, o: int, tol: float) -> tuple[list[int], list[list[int]]] | None:
-    """Copies of o and groups by target if o can be the control, else None."""
+    """Return o with its copies, and the groups by target, if o can be the control; else None."""
     try:
         Delta = _whitened_differences(Theta, o)
     except ContextError:
         return None
-    copies = [k for k in range(len(Theta)) if k != o and np.linalg.norm(Delta[k], 2) < tol]
-    groups = _groups(Delta, [k for k in range(len(Theta)) if k != o and k not in copies], tol)
-    if len(groups) > Delta.shape[1]:
-        return None
+    copies, groups = _copies_and_groups(Delta, tol)
     Theta_white = np.eye(Delta.shape[1]) + Delta
-    if not all(is_definite(T) for T in Theta_white):
+    if len(groups) > Delta.shape[1] or not all(is_definite(T) for T in Theta_white):
         return None
     Sigma = np.linalg.inv(Theta_white)
     options = [_noise_rows(Delta, Sigma, group, tol) for group in groups]
@@ -259,7 +283,7 @@ def _read_with_control(Theta: np.ndarray, o: int, tol: float) -> tuple[list[int]
 def _noise_rows(
     Delta: np.ndarray, Sigma: np.ndarray, group: Sequence[int], tol: float
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Candidates (u, m) of a group: m explains every context of the group and keeps unit variance in all others."""
+    """Return the pairs (u, m) of a group in which m explains all its contexts and has unit variance in all others."""
     outside = [j for j in range(len(Delta)) if j not in group]
     kept = []
     for u, m in pairs.solutions(Delta[group[0]], tol):
@@ -271,7 +295,7 @@ def _noise_rows(
 
 
 def _is_consistent(choice: Sequence[tuple[np.ndarray, np.ndarray]]) -> bool:
-    """Orthonormal noise rows and an acyclic graph: C = U Mᵀ has the support of the ancestor relation."""
+    """Return True if noise rows are orthonormal and the graph acyclic; C = U Mᵀ has the support of its closure."""
     if not choice:
         return True
     U, M = np.array([u for u, _ in choice]), np.array([m for _, m in choice])

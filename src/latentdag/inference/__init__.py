@@ -12,7 +12,6 @@
 ``resampling``     Draw moments again, from a law or from blocks of the samples.
 ``replicates``     Refit drawn moments, compare with the original, keep the result in a folder.
 ``stability``      Tables of what came back.
-``whitening``      Coordinates in which the tests work.
 ================== ====================================================================================
 
 Tests take moments alone and assume Gaussian samples. With ``data=(X, contexts)`` they walk over the samples once more,

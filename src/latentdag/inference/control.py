@@ -19,11 +19,10 @@ import pandas as pd
 
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples
+from latentdag.data.second_pass import Samples
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.inference.omnibus import omnibus_test
 from latentdag.inference.shared_targets import target_groups
-from latentdag.inference.whitening import pooled_white
 from latentdag.methods.fitting import fit
 
 
@@ -78,7 +77,7 @@ def observational_context_test(
     asked = list(m.contexts) if candidates is None else list(candidates)
     for label in asked:
         m.index(label)
-    group = len(m.contexts) - 1 > pooled_white(m).r if group is None else group
+    group = len(m.contexts) - 1 > len(m.whitened.W) if group is None else group
     rows = [_one(m, label, data, group, options) for label in asked]
     table = pd.DataFrame(rows, index=lb.as_index(asked)).sort_values("loglik", ascending=False, kind="stable")
     table.insert(1, "gap", table["loglik"].max() - table["loglik"])

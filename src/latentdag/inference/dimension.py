@@ -18,7 +18,7 @@ import pandas as pd
 from latentdag.core.changes import Contexts, change_directions
 from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
-from latentdag.inference.whitening import pooled_white
+from latentdag.inference.ranks import no_inverse
 from latentdag.methods.fitting import check_design
 
 
@@ -103,13 +103,13 @@ def latent_dimension_test(m: Moments, alpha: float = 0.05, means: bool = True) -
 
 def _contexts(m: Moments, means: bool) -> Contexts:
     """Return the moments in coordinates in which the covariance of all contexts together is the identity."""
-    white = pooled_white(m)
     for k, label in enumerate(m.contexts):
-        if reason := white.no_inverse(k):
+        if reason := no_inverse(m, k):
             raise ValueError(f"context {label!r}: {reason}: drop it, or use fewer features")
-    n = m.counts.astype(float) if means else white.nu
-    S = white.S * (white.nu / n)[:, None, None]
-    shifts = white.means - n @ white.means / n.sum() if means else np.zeros_like(white.means)
+    n = m.counts.astype(float) if means else m.counts - 1.0
+    S = m.whitened.S * ((m.counts - 1.0) / n)[:, None, None]
+    mu = m.means @ m.whitened.W.T
+    shifts = mu - n @ mu / n.sum() if means else np.zeros_like(mu)
     total = (np.einsum("k,kij->ij", n, S) + (n[:, None] * shifts).T @ shifts) / n.sum()
     L_inv = np.linalg.inv(np.linalg.cholesky(total))
     return Contexts(n, L_inv @ S @ L_inv.T, not means, shifts @ L_inv.T)

@@ -15,11 +15,10 @@ import pandas as pd
 
 from latentdag.core.multiplicity import benjamini_hochberg, holm
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples
+from latentdag.data.second_pass import Samples
 from latentdag.errors import clear_numerics
 from latentdag.inference.omnibus import Omnibus, omnibus_test
 from latentdag.inference.ranks import p_value_column, rank_test
-from latentdag.inference.whitening import pooled_white
 from latentdag.methods.fitting import fit as run_fit
 from latentdag.methods.result import Fit
 
@@ -181,7 +180,7 @@ def _reason(m: Moments, context: Hashable, row: Any, alpha: float, of_rank: str,
 def _directions(m: Moments, context: Hashable, alpha: float) -> int:
     """Return the smallest rank of at least three that the Gaussian test of one context accepts."""
     pair = m.select([context])
-    r = pooled_white(pair).r
+    r = len(pair.whitened.W)
     return next((rank for rank in range(3, r) if rank_test(pair, rank)["p_value"].iloc[0] > alpha), r)
 
 
@@ -195,7 +194,7 @@ def _omnibus(
         if not members:
             return Omnibus(reason="no context is left to fit"), None
         kept = m.select(members)
-        r = pooled_white(kept).r
+        r = len(kept.whitened.W)
         if len(members) > r:
             return Omnibus(
                 reason=f"{len(members)} contexts in {r} dimensions: some share a target. Group them "

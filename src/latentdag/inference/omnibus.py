@@ -11,15 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from latentdag.core.fourth_moments import CrossCovariance, moment_matched_p_value
-from latentdag.core.goodness import goodness
-from latentdag.core.omnibus import MOMENTS_UP_TO, Noises, matched_traces, moment_errors, noises
+from latentdag.core.fourth_moments import CrossCovariance, moment_matched_p_value, weighted_products
+from latentdag.core.goodness import MOMENTS_UP_TO, Noises, goodness, matched_traces, noises
 from latentdag.core.optimize import maximize
 from latentdag.core.orders import full_parents
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples, deviations
+from latentdag.data.second_pass import Samples, deviations
 from latentdag.errors import LatentDAGWarning, clear_numerics
-from latentdag.inference.whitening import pooled_white
+from latentdag.inference.ranks import no_inverse
 from latentdag.methods.design import Prepared, prepare
 from latentdag.methods.fitting import check_design
 from latentdag.methods.options import Options
@@ -96,10 +95,9 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
     if "do" in kinds.values():
         return Omnibus(reason="a latent that is set to a value has no density")
     means = fit.options.means
-    white = pooled_white(m)
-    alone = next((k for k in range(len(m.contexts)) if white.no_inverse(k) or m.counts[k] < 3), None)
+    alone = next((k for k in range(len(m.contexts)) if no_inverse(m, k) or m.counts[k] < 3), None)
     if alone is not None:
-        return Omnibus(reason=f"context {m.contexts[alone]!r}: {white.no_inverse(alone) or 'it has two samples'}")
+        return Omnibus(reason=f"context {m.contexts[alone]!r}: {no_inverse(m, alone) or 'it has two samples'}")
     up = fit.options.unintervened
     chosen = Options(targets=fit.targets, intervention=kinds, means=means, shrinkage=False, unintervened=up)
     prepared = prepare(m, chosen)
@@ -121,17 +119,18 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
         if len(design.n) * model.n_moments > MOMENTS_UP_TO:
             return Omnibus(reason="too many moments for the test without Gaussian samples; data=None assumes them")
         Gamma = _error_covariances(m, prepared, model, data)
-        statistic, dof, p_value = moment_matched_p_value(statistic, *matched_traces(design.n, model, Gamma))
+        statistic, dof, p_value = moment_matched_p_value(statistic, *matched_traces(model, Gamma))
     return Omnibus(statistic, dof, p_value, -found.nats, robust=data is not None)
 
 
 def _error_covariances(m: Moments, prepared: Prepared, model: Noises, data: Samples) -> np.ndarray:
     """Return the covariance of the errors in the moments of every context, from a second pass over the samples."""
-    means = model.intercepts is not None
+    means = model.point.tau is not None
     sums = [CrossCovariance(model.n_moments, model.n_moments) for _ in m.contexts]
     for k, block in deviations(data, m):
         shift = m.means[k] - m.means[0] if means else 0.0
-        for errors in moment_errors((block + shift) @ (model.F[k] @ prepared.W).T - model.nu[k], means):
+        for eps, products in weighted_products((block + shift) @ (model.F[k] @ prepared.W).T - model.nu[k]):
+            errors = np.hstack([products, eps]) if means else products
             sums[k].add(errors, errors)
     return np.array([each.value() for each in sums])
 

@@ -17,9 +17,8 @@ from latentdag.core.linalg import is_definite, symmetrize
 from latentdag.core.ranks import eigenvalue_terms, rank_p_value
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples, deviations
+from latentdag.data.second_pass import Samples, deviations
 from latentdag.errors import clear_numerics
-from latentdag.inference.whitening import PooledWhite, pooled_white
 from latentdag.methods.fitting import check_design
 
 GAUSSIAN_NOTE = (
@@ -69,13 +68,12 @@ def rank_test(m: Moments, rank: int = 2, data: Samples | None = None) -> pd.Data
     check_design(m)
     if not (isinstance(rank, int | np.integer) and rank >= 0):
         raise ValueError(f"rank must be a whole number, 0 or more, got {rank!r}")
-    white = pooled_white(m)
-    rows = [_gaussian(white, k, int(rank)) for k in range(1, len(m.contexts))]
+    rows = [_gaussian(m, k, int(rank)) for k in range(1, len(m.contexts))]
     table = pd.DataFrame(rows, index=lb.as_index(m.contexts[1:]))
     reason = table.pop("reason")
     table["rho"] = _rho(m, int(rank))
     if data is not None:
-        robust = _robust(m, white, int(rank), data, table["statistic"].to_numpy())
+        robust = _robust(m, int(rank), data, table["statistic"].to_numpy())
         table[["robust_statistic", "robust_dof", "robust_p_value"]] = robust
         table.loc[table["dof"] == 0, "robust_p_value"] = 1.0
     table["reason"] = reason
@@ -88,37 +86,56 @@ def p_value_column(table: pd.DataFrame) -> str:
     return "robust_p_value" if "robust_p_value" in table else "p_value"
 
 
-def _gaussian(white: PooledWhite, k: int, rank: int) -> dict[str, Any]:
+def too_few(m: Moments, k: int) -> str:
+    """Return why context k has too few samples for a test; empty if it has enough."""
+    n, r = m.counts[k], len(m.whitened.W)
+    return "" if n > r else f"{_who(k)} has {n} samples in {r} dimensions; at least {r + 1} are needed"
+
+
+def no_inverse(m: Moments, k: int) -> str:
+    """Return why the covariance of context k has no inverse; empty if it has one."""
+    if m.whitened.definite[k] or too_few(m, k):
+        return too_few(m, k)
+    return f"{_who(k)} has a singular covariance: a mixture of features that varies elsewhere is constant there"
+
+
+def _who(k: int) -> str:
+    return "the control" if k == 0 else "the context"
+
+
+def _gaussian(m: Moments, k: int, rank: int) -> dict[str, Any]:
     """Return the row of the table for context k."""
     row = {"rank": rank, "statistic": np.nan, "dof": np.nan, "p_value": np.nan, "reason": ""}
-    if white.r <= rank:
-        reason = f"the data have {white.r} dimensions: every change has rank {rank} or less"
+    r = len(m.whitened.W)
+    if r <= rank:
+        reason = f"the data have {r} dimensions: every change has rank {rank} or less"
         return row | {"statistic": 0.0, "dof": 0.0, "p_value": 1.0, "reason": reason}
-    reason = white.no_inverse(0) or white.too_few(k)
+    reason = no_inverse(m, 0) or too_few(m, k)
     if reason:
         return row | {"reason": reason}
-    ratio, _ = _generalised(white, k)
-    statistic, dof, p_value = rank_p_value(ratio, white.nu[0], white.nu[k], rank)
+    ratio, _ = _generalised(m, k)
+    statistic, dof, p_value = rank_p_value(ratio, m.counts[0] - 1.0, m.counts[k] - 1.0, rank)
     return row | {"statistic": statistic, "dof": dof, "p_value": p_value}
 
 
-def _generalised(white: PooledWhite, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _generalised(m: Moments, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the eigenvalues (r,) of (S_k, S_0), and vectors (r, r) in which S_0 is the identity and S_k diagonal."""
-    ratio, V = linalg.eigh(white.S[k], white.S[0])
+    ratio, V = linalg.eigh(m.whitened.S[k], m.whitened.S[0])
     return np.maximum(ratio, np.finfo(float).tiny), V
 
 
-def _robust(m: Moments, white: PooledWhite, rank: int, data: Samples, statistics: np.ndarray) -> np.ndarray:
+def _robust(m: Moments, rank: int, data: Samples, statistics: np.ndarray) -> np.ndarray:
     """Return statistic, degrees of freedom and p-value (K, 3) of the moment-matched test; nan without a statistic."""
+    W, nu = m.whitened.W, m.counts - 1.0
     axes, sums = {}, {}
     for k in (np.flatnonzero(statistics > 0) + 1).tolist():
-        ratio, V = _generalised(white, k)
-        kept = np.argsort(eigenvalue_terms(ratio, white.nu[0], white.nu[k]), kind="stable")[: white.r - rank]
-        pooled = (white.nu[0] + white.nu[k] * ratio[kept]) / (white.nu[0] + white.nu[k])
+        ratio, V = _generalised(m, k)
+        kept = np.argsort(eigenvalue_terms(ratio, nu[0], nu[k]), kind="stable")[: len(W) - rank]
+        pooled = (nu[0] + nu[k] * ratio[kept]) / (nu[0] + nu[k])
         axes[k] = V[:, kept] / np.sqrt(pooled)
         sums[k] = ProductCovariance((int(m.counts[0]), int(m.counts[k])), len(kept))
     for k, block in deviations(data, m):
-        Y = block @ white.W.T
+        Y = block @ W.T
         for j in axes if k == 0 else axes.keys() & {k}:
             sums[j].add(int(k > 0), Y @ axes[j])
     found = np.full((len(statistics), 3), np.nan)

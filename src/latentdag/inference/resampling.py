@@ -20,7 +20,7 @@ import numpy as np
 from latentdag.core.linalg import range_basis, symmetrize, triangular_of_product, upper_factor
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.samples import deviations
+from latentdag.data.second_pass import deviations
 from latentdag.errors import clear_numerics
 from latentdag.model.model import LatentModel
 from latentdag.model.simulate import draw_moments
@@ -156,7 +156,7 @@ def _replaced(m: Moments, counts: np.ndarray, means: np.ndarray, covariances: np
 
 
 def _header(kind: str, m: Moments) -> str:
-    return repr((kind, [lb.plain(c) for c in m.contexts], m.control, m.feature_names))
+    return repr((kind, [lb.as_label(c) for c in m.contexts], m.control, m.feature_names))
 
 
 @clear_numerics

@@ -32,7 +32,7 @@ from latentdag.core.shared_targets import noise_rows
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
-from latentdag.inference.whitening import PooledWhite, pooled_white
+from latentdag.inference.ranks import no_inverse, too_few
 from latentdag.methods.design import prepare
 from latentdag.methods.fitting import check_design
 from latentdag.methods.options import Options
@@ -166,7 +166,7 @@ def target_groups(
     if intervention not in ("perfect", "soft"):
         raise ValueError(f"intervention must be 'perfect' or 'soft', got {intervention!r}")
     contexts = m.contexts[1:]
-    p, apart = _pairwise(pooled_white(m), rank=1 if intervention == "perfect" else 2)
+    p, apart = _pairwise(m, rank=1 if intervention == "perfect" else 2)
     M, W = _noise_rows(m, means, apart)
     cosine = np.clip(np.abs(M @ M.T), 0.0, 1.0)
     np.fill_diagonal(cosine, 1.0)
@@ -189,7 +189,7 @@ def _noise_rows(m: Moments, means: bool, apart: np.ndarray) -> tuple[np.ndarray,
     return noise_rows(prepared.about_control, prepared.design.n, apart), prepared.W
 
 
-def _pairwise(white: PooledWhite, rank: int) -> tuple[np.ndarray, np.ndarray]:
+def _pairwise(m: Moments, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """Test for every pair of contexts that they differ by at most this rank.
 
     Returns
@@ -197,16 +197,16 @@ def _pairwise(white: PooledWhite, rank: int) -> tuple[np.ndarray, np.ndarray]:
     p_values : (K, K), ``nan`` where a context has too few samples
     nats : (K, K) by which the data speak against it
     """
-    K = len(white.nu) - 1
-    S, nu = white.S[1:], white.nu[1:]
+    S, nu = m.whitened.S[1:], m.counts[1:] - 1.0
+    K = len(nu)
     p, nats = np.full((K, K), np.nan), np.zeros((K, K))
     # with an inverse first: one covariance of a pair must have it
-    tested = sorted((k for k in range(K) if not white.too_few(k + 1)), key=lambda k: bool(white.no_inverse(k + 1)))
+    tested = sorted((k for k in range(K) if not too_few(m, k + 1)), key=lambda k: bool(no_inverse(m, k + 1)))
     with Progress("pairs of contexts", len(tested)) as bar:
         for t, k in enumerate(tested):
             p[k, k] = 1.0
             for j in tested[:t]:
-                if white.no_inverse(j + 1):
+                if no_inverse(m, j + 1):
                     continue
                 ratio = np.maximum(linalg.eigvalsh(S[k], S[j], check_finite=False), np.finfo(float).tiny)
                 statistic, dof, p_value = rank_p_value(ratio, nu[j], nu[k], rank)

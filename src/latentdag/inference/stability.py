@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
 from latentdag.data.schema import FieldError, Layout, whole
-from latentdag.data.storage import load_arrays, naming_file, save_arrays
+from latentdag.data.store import load_arrays, naming_file, save_arrays
 from latentdag.model.posets import transitive_reduction
 
 #: Quantiles that the tables show.

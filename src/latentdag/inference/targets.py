@@ -4,7 +4,7 @@ The context may be one that was not in the fit, whose targets are unknown. Or it
 whether it acts on latents besides those it is supposed to.
 
 Every latent has a joint test of its noise's mean, variance and independence of its parents
-(:mod:`latentdag.core.mechanisms`). The null hypothesis is that the context leaves this latent alone, *whatever it does
+(:mod:`latentdag.core.quantities`). The null hypothesis is that the context leaves this latent alone, *whatever it does
 to the others*. So the tests of one context find one target, several or none without a search over sets. With enough
 cells an exact null hypothesis is always rejected; the effect sizes say whether it matters.
 """
@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag.core.covariance import Gradient
+from latentdag.core.covariance import Gradient, joint_test
 from latentdag.core.fourth_moments import CrossCovariance
-from latentdag.core.mechanisms import joint_test, law_of_context, statistics
+from latentdag.core.jacobian import scores
 from latentdag.core.multiplicity import benjamini_hochberg
-from latentdag.core.sample_scores import scores
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples, deviations
+from latentdag.data.second_pass import Samples, deviations
 from latentdag.errors import clear_numerics
 from latentdag.uncertainty.standard_errors import BLOCK, Uncertainty
 
@@ -223,7 +222,7 @@ class _Asked:
         if context not in model.interventions:
             return cls(context, int(m.counts[row]), moments, moments, 0, ())
         k = list(model.interventions).index(context) + 1
-        law = law_of_context(quantities, k)
+        law = quantities.law_of_context(k)
         return cls(context, int(m.counts[row]), moments, law, k, model.interventions[context].targets)
 
 
@@ -270,12 +269,12 @@ def _tests(
         here = [each for each in asked if latent not in each.claimed]
         if not here:
             continue
-        gradients = [statistics(of, i, *each.law)[1] for each in here]
+        gradients = [of.statistics(i, *each.law)[1] for each in here]
         g = Gradient(np.vstack([one.inner for one in gradients]))
         estimated, known = covariance.blocks(g, 3), covariance.knows(g).reshape(-1, 3)
-        wanted = np.array([used_means if means is None else means and used_means, True, point.edge[i].any()])
+        wanted = np.array([used_means if means is None else means and used_means, True, of.edge[i].any()])
         for each, one, from_fit, known_i in zip(here, gradients, estimated, known, strict=True):
-            values, _ = statistics(of, i, *each.moments)
+            values, _ = of.statistics(i, *each.moments)
             if each.context in sampled:
                 own, with_scores = sampled[each.context]
                 V = own[i] + from_fit

@@ -18,8 +18,8 @@ from latentdag.identification.equivalence import reduced_model
 from latentdag.methods.design import Prepared
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit, named_graph
+from latentdag.model.distribution import log_likelihood
 from latentdag.model.intervention import Change, Intervention
-from latentdag.model.loglik import log_likelihood
 from latentdag.model.model import LatentModel
 
 #: Shrinkage beyond which the covariance of a context cannot be told from the shrunk one.

@@ -14,7 +14,7 @@ from latentdag.core.linalg import DEFINITE, is_definite, range_basis, symmetrize
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.methods.options import DEFAULT, Options
-from latentdag.model.naming import latent_names
+from latentdag.model.intervention import latent_names
 
 #: What a do-intervention leaves of the pooled variance, so that its covariance has an inverse.
 DO_FLOOR = 1e-8

@@ -182,7 +182,7 @@ def _shown(value: Any) -> Any:
 
 def _by_context(value: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
     """In one order, whatever the user's, so that the same options read the same."""
-    found = {lb.plain(context): of for context, of in value.items()}
+    found = {lb.as_label(context): of for context, of in value.items()}
     return {context: found[context] for context in lb.canonical_order(found)}
 
 

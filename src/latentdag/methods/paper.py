@@ -16,7 +16,7 @@ from latentdag.data.moments import Moments
 from latentdag.identification.identify import identify, model_of_rows, order_graph
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit, named_graph
-from latentdag.model.loglik import log_likelihood
+from latentdag.model.distribution import log_likelihood
 from latentdag.model.model import LatentModel
 
 
@@ -35,7 +35,7 @@ def fit_projection(m: Moments, options: Options) -> Fit:
     _check_counts(m, U.shape[1])
     with lb.naming_contexts(m.contexts):
         Theta = np.array([inverse(symmetrize(U.T @ S @ U), k) for k, S in enumerate(m.covariances)])
-        found = projection.iterative_difference_projection(Theta, options.gamma)
+        found = projection.iterative_difference_projection_finite_sample(Theta, options.gamma)
     model = model_of_rows(found.U @ U.T, found.B_0, found.contexts, m.contexts, m.feature_names, m.means)
     return _as_fit(m, model, order_graph(model.latents, found.order).edges, options)
 

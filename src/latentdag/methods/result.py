@@ -10,9 +10,9 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from latentdag.data.samples import Samples
 from latentdag.data.schema import FieldError, Layout, finite
-from latentdag.data.storage import load_arrays, naming_file, save_arrays
+from latentdag.data.second_pass import Samples
+from latentdag.data.store import load_arrays, naming_file, save_arrays
 from latentdag.errors import clear_numerics
 from latentdag.methods.options import Options
 from latentdag.model.model import FILE as MODEL_FILE

@@ -10,7 +10,7 @@ from latentdag.core.effort import INSERT_UP_TO, RAW_UP_TO
 from latentdag.core.graphs import Rules
 from latentdag.core.linalg import Array, complement
 from latentdag.core.pairs import Pair, estimate_pairs, refine_pairs
-from latentdag.core.projection import iterative_difference_projection
+from latentdag.core.projection import iterative_difference_projection_finite_sample
 from latentdag.core.search import linear_order
 from latentdag.methods.design import Prepared, single_target_contexts
 from latentdag.model.model import LatentModel
@@ -84,7 +84,7 @@ def make_starts(prepared: Prepared, pairs: Mapping[int, Pair], rules: Rules) -> 
     if design.d <= INSERT_UP_TO and all(len(hit) == 1 for hit in design.hits[1:]) and len(design.hits) == design.d + 1:
         # few latents are cheap to start once more, from the paper's algorithm in whitened coordinates
         try:
-            projected = iterative_difference_projection(np.linalg.inv(prepared.about_control))
+            projected = iterative_difference_projection_finite_sample(np.linalg.inv(prepared.about_control))
         except ContextError:
             return starts
         rows = np.array([design.hits[k][0] for k in projected.contexts])

@@ -1,11 +1,18 @@
-"""What a context does to the latents it targets."""
+"""What a context does to the latents it targets, and the names that latents get from it.
+
+A :class:`Change` says what happens to one latent; an :class:`Intervention` is one change for each of its targets. Three
+kinds exist: *perfect* cuts the latent off from its parents (Assumption 2), *soft* gives its parents other weights
+(Assumption 1(b)), *do* sets it to a value and leaves no noise.
+
+A latent has no name of its own, so :func:`latent_names` calls it after the contexts that target it.
+"""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import EllipsisType
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from latentdag.data.labels import text_names
 from latentdag.data.schema import finite
 
 KINDS = ("perfect", "soft", "do")
@@ -13,7 +20,7 @@ KINDS = ("perfect", "soft", "do")
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to one latent.
+    """What happens to one latent in a context.
 
     Attributes
     ----------
@@ -85,7 +92,7 @@ class Intervention:
             variance, shift = 0.0, shift if value is None else value
         by_target = weights if weights is not None and len(names) > 1 else dict.fromkeys(names, weights)
         self.changes = {
-            name: Change(kind, variance_i, shift_i, _weights(by_target.get(name)))
+            name: Change(kind, variance_i, shift_i, _numbers(by_target.get(name)))
             for name, variance_i, shift_i in zip(
                 names, _each(variance, names, "variance"), _each(shift, names, "shift"), strict=True
             )
@@ -96,6 +103,7 @@ class Intervention:
 
     @property
     def targets(self) -> tuple[str, ...]:
+        """Names of all targets."""
         return tuple(self.changes)
 
     @property
@@ -120,36 +128,31 @@ class Intervention:
         return float(variance**-0.5)
 
     def only(self, target: str) -> "Intervention":
-        """What it does to one of its targets, or to its single target by another name."""
-        if target in self.changes:
-            return Intervention.of_changes({target: self.changes[target]})
-        return Intervention.of_changes({target: self.changes[self.target]})
+        """Return what it does to one of its targets; an unknown name stands for its single target."""
+        known = target if target in self.changes else self.target
+        return Intervention.of_changes({target: self.changes[known]})
 
     def rescaled(self, scale: Mapping[str, float]) -> "Intervention":
-        """The same intervention with every latent measured in units of ``scale``."""
+        """Return the same intervention with every latent measured in units of ``scale``."""
         return Intervention.of_changes(
             {
                 name: replace(
                     change,
                     variance=None if change.variance is None else change.variance / float(scale[name]) ** 2,
                     shift=change.shift / float(scale[name]),
-                    weights=None
-                    if change.weights is None
-                    else {p: w * float(scale[p] / scale[name]) for p, w in change.weights.items()},
+                    weights=change.weights
+                    and {p: w * float(scale[p] / scale[name]) for p, w in change.weights.items()},
                 )
                 for name, change in self.changes.items()
             }
         )
 
     def renamed(self, names: Mapping[str, str]) -> "Intervention":
-        """The same intervention with latents called by other names; names left out stay."""
+        """Return the same intervention with latents called by other names; names left out stay."""
         return Intervention.of_changes(
             {
                 names.get(name, name): replace(
-                    change,
-                    weights=None
-                    if change.weights is None
-                    else {names.get(parent, parent): weight for parent, weight in change.weights.items()},
+                    change, weights=change.weights and {names.get(p, p): w for p, w in change.weights.items()}
                 )
                 for name, change in self.changes.items()
             }
@@ -157,28 +160,23 @@ class Intervention:
 
     @classmethod
     def combine(cls, parts: Iterable["Intervention"]) -> "Intervention":
-        """All of these at once."""
-        changes: dict[str, Change] = {}
-        for part in parts:
-            changes |= part.changes
-        return cls.of_changes(changes)
+        """Return the intervention that does all of these at once; of two on one latent, the later counts."""
+        return cls.of_changes({name: change for part in parts for name, change in part.changes.items()})
 
     @classmethod
     def of_changes(cls, changes: dict[str, Change]) -> "Intervention":
-        """From what happens to each target."""
+        """Return the intervention that makes these changes, unchecked."""
         made = cls.__new__(cls)
         made.changes = changes
         return made
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            name: {"kind": c.kind, "variance": c.variance, "shift": c.shift, "weights": c.weights and dict(c.weights)}
-            for name, c in self.changes.items()
-        }
+        """Return plain mappings of the kind ``JSON``."""
+        return {name: asdict(change) for name, change in self.changes.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Mapping[str, Any]]) -> "Intervention":
-        """The inverse of :meth:`to_json`, for values of the kind ``JSON``."""
+        """Return the intervention that :meth:`to_json` wrote, from values of the kind ``JSON``."""
         return cls.of_changes(
             {name: Change(c["kind"], c.get("variance"), c["shift"], c.get("weights")) for name, c in value.items()}
         )
@@ -205,7 +203,7 @@ JSON = {str: {"kind": str, "variance?": finite, "shift": finite, "weights?": {st
 
 
 def check_intervention(intervention: Intervention, latents: Sequence[str], context: Hashable) -> None:
-    """Check that every name it uses is a latent of the model, and every number one that a model can have."""
+    """Check that every name it uses is a latent of the model, and that a model can have its numbers."""
     if not intervention.changes:
         raise ValueError(f"context {context!r} has an intervention without a target: name one, or leave it out")
     for name, change in intervention.changes.items():
@@ -232,10 +230,10 @@ def _check_change(change: Change, where: str) -> None:
 
 
 def _each(value: Any, names: Sequence[str], what: str) -> list[Any]:
-    """One value per target, from one for all or a sequence."""
+    """Return one number (or None) per target, from one for all or a sequence."""
     if value is None or isinstance(value, int | float) or getattr(value, "ndim", 1) == 0:
         return [None if value is None else float(value)] * len(names)
-    if isinstance(value, EllipsisType) or not isinstance(value, Iterable):
+    if not isinstance(value, Iterable):
         raise ValueError(f"{what} must be a number or one per target, got {value!r}")
     values = [float(v) for v in value]
     if len(values) != len(names):
@@ -243,5 +241,29 @@ def _each(value: Any, names: Sequence[str], what: str) -> list[Any]:
     return values
 
 
-def _weights(weights: Mapping[str, Any] | None) -> dict[str, float] | None:
+def _numbers(weights: Mapping[str, Any] | None) -> dict[str, float] | None:
     return None if weights is None else {str(parent): float(w) for parent, w in weights.items()}
+
+
+def latent_names(n_latents: int, targets: Mapping[Hashable, Sequence[int]]) -> list[str]:
+    """Return a name for each latent: the contexts that target it alone, else all that target it.
+
+    Parameters
+    ----------
+    n_latents : int
+    targets : mapping of context label to the rows it targets
+
+    Examples
+    --------
+    >>> latent_names(4, {"A": [0], "B": [2], "B2": [2], "A+C": [0, 1]})
+    ['A', 'A+C', 'B|B2', 'latent 4']
+    """
+    texts = dict(zip(targets, text_names(list(targets)), strict=True))
+    names: list[str] = []
+    for i in range(n_latents):
+        hits = [context for context, rows in targets.items() if i in rows]
+        alone = [context for context in hits if len(targets[context]) == 1]
+        name = "|".join(texts[context] for context in alone or hits) or f"latent {i + 1}"
+        # several latents hit by the very same contexts need a number to tell them apart
+        names.append(name if name not in names else f"{name} #{sum(n.split(' #')[0] == name for n in names) + 1}")
+    return names

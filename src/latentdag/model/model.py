@@ -5,7 +5,8 @@ In context k the latents follow a linear structural equation model and the featu
     Z = A_k Z + shift_k + Ω_k^{1/2} ε,    Cov(ε) = I,    X = offset + G Z.
 
 Latents are measured from their mean in the control, so ``offset`` is the mean of X there and shifts are zero there.
-An intervention replaces, for each of its targets, the row of ``A_0``, the noise variance and the shift.
+An intervention replaces, for each of its targets, the row of ``A_0``, the noise variance and the shift. What follows
+from these equations in one context is in :mod:`latentdag.model.distribution`.
 """
 
 import os
@@ -20,13 +21,25 @@ import pandas as pd
 
 from latentdag.core.linalg import full_row_rank, max_entry_scale, right_inverse
 from latentdag.data import labels as lb
-from latentdag.data.moments import Moments, named_features
+from latentdag.data.moments import Moments
 from latentdag.data.schema import Layout
-from latentdag.data.storage import load_arrays, naming_file, save_arrays
-from latentdag.model.intervention import JSON, Intervention, check_intervention
-from latentdag.model.law import Law
+from latentdag.data.store import load_arrays, naming_file, save_arrays
+from latentdag.model.distribution import Law
+from latentdag.model.intervention import JSON, Change, Intervention, check_intervention
 
 Scaling = Literal["paper", "unit-variance", "unit-norm"]
+
+#: What a model's file holds, and the shapes of its arrays; see :mod:`latentdag.data.schema`.
+FILE = Layout(
+    "LatentModel",
+    {"latents": [str], "control": lb.from_json, "feature_names": [str], "interventions": [(lb.from_json, JSON)]},
+    {
+        "unmixing": "f dp", "weights": "f dd", "noise_variance": "f d", "offset": "f p", "loadings?": "f pd",
+        "residual?": "f pp",
+    },
+    {"d": "latents", "p": "feature_names"},
+)  # fmt: skip
+_SHAPES = {name.removesuffix("?"): form.removeprefix("f ") for name, form in FILE.arrays.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,29 +98,22 @@ class LatentModel:
     def __post_init__(self) -> None:
         H = np.atleast_2d(np.array(self.unmixing, dtype=float))
         d, p = H.shape
-        A, Omega = np.array(self.weights, dtype=float), np.array(self.noise_variance, dtype=float)
-        offset = np.zeros(p) if self.offset is None else np.array(self.offset, dtype=float)
-        for name, value, shape in (
-            ("weights", A, (d, d)),
-            ("noise_variance", Omega, (d,)),
-            ("offset", offset, (p,)),
-        ):
-            if value.shape != shape:
-                raise ValueError(f"{name} must have shape {shape} to match the unmixing {H.shape}, got {value.shape}")
-        for name, value in (("unmixing", H), ("weights", A), ("noise_variance", Omega), ("offset", offset)):
-            if not np.isfinite(value).all():
-                raise ValueError(f"{name} holds values that are not finite")
-            value.flags.writeable = False
-            object.__setattr__(self, name, value)
-        for name, shape in (("loadings", (p, d)), ("residual", (p, p))):
-            if getattr(self, name) is not None:
-                value = np.array(getattr(self, name), dtype=float)
-                if value.shape != shape or not np.isfinite(value).all():
-                    raise ValueError(f"{name} must be finite and have shape {shape}, got {value.shape}")
+        given = {name: getattr(self, name) for name in _SHAPES} | {"unmixing": H}
+        given["offset"] = np.zeros(p) if self.offset is None else self.offset
+        for name, value in given.items():
+            if value is not None:
+                value, shape = np.array(value, dtype=float), tuple({"d": d, "p": p}[size] for size in _SHAPES[name])
+                if value.shape != shape:
+                    raise ValueError(
+                        f"{name} must have shape {shape} to match the unmixing {H.shape}, got {value.shape}"
+                    )
+                if not np.isfinite(value).all():
+                    raise ValueError(f"{name} holds values that are not finite")
+                value.flags.writeable = False
                 object.__setattr__(self, name, value)
-        if not (Omega > 0).all():
-            raise ValueError(f"noise variances must be positive, got {Omega.tolist()}")
-        if np.diagonal(A).any():
+        if not (self.noise_variance > 0).all():
+            raise ValueError(f"noise variances must be positive, got {self.noise_variance.tolist()}")
+        if np.diagonal(self.weights).any():
             raise ValueError("a latent cannot act on itself: the diagonal of the weights must be zero")
         if not full_row_rank(H):
             raise ValueError(
@@ -116,8 +122,8 @@ class LatentModel:
         names = tuple(self.latents) or tuple(f"Z{i + 1}" for i in range(d))
         if len(names) != d or len(set(names)) < d:
             raise ValueError(f"{d} distinct latent names are needed, got {list(names)}")
-        features = named_features(tuple(self.feature_names) or None, p)
-        interventions = {lb.plain(context): value for context, value in self.interventions.items()}
+        features = lb.named_features(tuple(self.feature_names) or None, p)
+        interventions = {lb.as_label(context): value for context, value in self.interventions.items()}
         if self.control in interventions:
             raise ValueError(f"the control {self.control!r} cannot have an intervention")
         for context, intervention in interventions.items():
@@ -130,10 +136,12 @@ class LatentModel:
 
     @property
     def n_latents(self) -> int:
+        """Number of latents, d."""
         return len(self.unmixing)
 
     @property
     def n_features(self) -> int:
+        """Number of features, p."""
         return self.unmixing.shape[1]
 
     @property
@@ -143,11 +151,17 @@ class LatentModel:
 
     @property
     def targets(self) -> dict[Hashable, Any]:
-        """Latent name of each context; a tuple of names where there are several."""
+        """Name of the latent that each context targets; a tuple of names where there are several."""
         return {
             context: value.targets[0] if len(value.targets) == 1 else value.targets
             for context, value in self.interventions.items()
         }
+
+    @property
+    def untargeted(self) -> tuple[str, ...]:
+        """Latents that no context targets, in the model's order."""
+        targeted = {name for value in self.interventions.values() for name in value.targets}
+        return tuple(name for name in self.latents if name not in targeted)
 
     @cached_property
     def mixing(self) -> np.ndarray:
@@ -166,7 +180,7 @@ class LatentModel:
     # ---- the law in one context -------------------------------------------------------------------------------
 
     def law(self, context: Hashable | None = None) -> Law:
-        """The exact distribution of latents and features in one context; ``None`` is the control."""
+        """Return the exact distribution of latents and features in one context; ``None`` is the control."""
         if context is None or context == self.control:
             return Law(self, None)
         if context not in self.interventions:
@@ -174,23 +188,23 @@ class LatentModel:
         return Law(self, self.interventions[context])
 
     def structural(self, context: Hashable | None = None) -> np.ndarray:
-        """B_k = Ω_k^{-1/2} (I − A_k), (d, d)."""
+        """Return the structural matrix B_k = Ω_k^{-1/2} (I − A_k), (d, d)."""
         return self.law(context).structural
 
     def precision(self, context: Hashable | None = None) -> np.ndarray:
-        """Θ_k = Σ_k†, (p, p)."""
+        """Return the precision matrix of the features, Θ_k = Σ_k† = Hᵀ B_kᵀ B_k H, (p, p)."""
         return self.law(context).precision
 
     def covariance(self, context: Hashable | None = None) -> np.ndarray:
-        """Σ_k, (p, p)."""
+        """Return the covariance of the features, Σ_k, (p, p)."""
         return self.law(context).covariance
 
     def mean(self, context: Hashable | None = None) -> np.ndarray:
-        """Mean of the features, (p,)."""
+        """Return the mean of the features, (p,)."""
         return self.law(context).mean
 
     def moments(self, counts: Any = 10**6) -> Moments:
-        """Exact population moments of every context, as if from infinitely many samples.
+        """Return the exact population moments of every context, as if from infinitely many samples.
 
         ``counts`` only sets the sample sizes that the :class:`Moments` claims.
         """
@@ -205,11 +219,11 @@ class LatentModel:
         )
 
     def sample(self, n: int, context: Hashable | None = None, rng: Any = None, noise: str = "gaussian") -> np.ndarray:
-        """Draw n feature vectors (n, p); see :mod:`latentdag.model.noise` for the noises by name."""
+        """Draw n feature vectors (n, p); ``noise`` is one of :data:`latentdag.model.distribution.NOISES`."""
         return self.law(context).sample(n, rng, noise)
 
     def intervene(self, changes: Any, kind: str = "perfect") -> Law:
-        """A context that was never run: any set of latents, any kinds.
+        """Return the distribution in a context that was never run: any set of latents, any kinds.
 
         Parameters
         ----------
@@ -241,6 +255,7 @@ class LatentModel:
         return Law(self, Intervention.combine([self._change(name, value, kind) for name, value in changes.items()]))
 
     def _change(self, latent: str, change: Any, kind: str) -> Intervention:
+        """Return the intervention on one latent that :meth:`intervene` was told in words."""
         if latent not in self.latents:
             raise ValueError(f"no latent {latent!r}; the model has {list(self.latents)}")
         if change is None or change is ...:
@@ -261,7 +276,7 @@ class LatentModel:
     # ---- data in and out ----------------------------------------------------------------------------------------
 
     def transform(self, X: Any) -> Any:
-        """Latents (n, d) of features (n, p); a DataFrame gives a DataFrame."""
+        """Return the latents (n, d) of features (n, p); a DataFrame gives a DataFrame."""
         frame = X if isinstance(X, pd.DataFrame) else None
         if frame is not None:
             missing = [name for name in self.feature_names if name not in frame.columns]
@@ -274,7 +289,7 @@ class LatentModel:
         return Z if frame is None else pd.DataFrame(Z, index=frame.index, columns=list(self.latents))
 
     def inverse_transform(self, Z: Any) -> Any:
-        """Features (n, p) of latents (n, d)."""
+        """Return the features (n, p) of latents (n, d); a DataFrame gives a DataFrame."""
         frame = Z if isinstance(Z, pd.DataFrame) else None
         if frame is not None:
             Z = frame[list(self.latents)].to_numpy(dtype=float)
@@ -284,7 +299,7 @@ class LatentModel:
     # ---- equivalent models ----------------------------------------------------------------------------------------
 
     def rescaled(self, scaling: Scaling | np.ndarray = "paper") -> "LatentModel":
-        """The same law with latents in other units.
+        """Return the same model with latents in other units.
 
         Parameters
         ----------
@@ -316,7 +331,7 @@ class LatentModel:
         )
 
     def reordered(self, latents: Iterable[str]) -> "LatentModel":
-        """The same model with its rows in another order."""
+        """Return the same model with its latents in another order (Proposition 2, if the order is in S(G))."""
         names = tuple(latents)
         if sorted(names) != sorted(self.latents):
             raise ValueError(f"reordering needs each latent once: {list(self.latents)}, got {list(names)}")
@@ -331,7 +346,7 @@ class LatentModel:
         )
 
     def renamed(self, names: Mapping[str, str]) -> "LatentModel":
-        """The same model with latents called by other names; names left out stay."""
+        """Return the same model with latents called by other names; names left out stay."""
         unknown = [name for name in names if name not in self.latents]
         if unknown:
             raise ValueError(f"no latent {unknown[0]!r}; the model has {list(self.latents)}")
@@ -365,17 +380,12 @@ class LatentModel:
             changed = np.flatnonzero((np.abs(np.asarray(matrix) - B_0) > 1e-12 * size).any(axis=1))
             if not len(changed):
                 raise ValueError(f"context {context!r} changes no structural equation")
-            interventions[context] = Intervention.combine(
-                [
-                    Intervention(
-                        names[i],
-                        kind="soft" if A[i].any() else "perfect",
-                        variance=float(Omega[i]),
-                        weights={names[j]: float(A[i, j]) for j in np.flatnonzero(A[i])} if A[i].any() else None,
-                    )
-                    for i in changed
-                ]
-            )
+            changes = {}
+            for i in changed:
+                parents = {names[j]: float(A[i, j]) for j in np.flatnonzero(A[i])}
+                kind = "soft" if parents else "perfect"
+                changes[names[i]] = Change(kind, float(Omega[i]), weights=parents or None)
+            interventions[context] = Intervention.of_changes(changes)
         return cls(unmixing, A_0, Omega_0, interventions, latents=names, **other)
 
     # ---- files ------------------------------------------------------------------------------------------------------
@@ -392,14 +402,8 @@ class LatentModel:
             return cls.from_parts(arrays, meta)
 
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and JSON-able rest, for files."""
-        arrays = {
-            "unmixing": self.unmixing,
-            "weights": self.weights,
-            "noise_variance": self.noise_variance,
-            "offset": self.offset,
-        }
-        arrays |= {name: getattr(self, name) for name in ("loadings", "residual") if getattr(self, name) is not None}
+        """Return what :data:`FILE` describes: arrays by name, and the rest as JSON."""
+        arrays = {name: getattr(self, name) for name in _SHAPES if getattr(self, name) is not None}
         meta = {
             "latents": list(self.latents),
             "control": lb.to_json(self.control),
@@ -410,21 +414,16 @@ class LatentModel:
 
     @classmethod
     def from_parts(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> "LatentModel":
-        """The inverse of :meth:`to_parts`, for arrays and fields as ``FILE`` describes them."""
+        """Return the model that :meth:`to_parts` took apart, from arrays and fields as ``FILE`` describes them."""
         interventions = {lb.from_json(c): Intervention.from_json(value) for c, value in meta["interventions"]}
         if len(interventions) < len(meta["interventions"]) or not meta["latents"]:
             raise ValueError("there must be a latent at least, and one intervention per context")
         return cls(
-            arrays["unmixing"],
-            arrays["weights"],
-            arrays["noise_variance"],
-            interventions,
+            **{name: arrays[name] for name in _SHAPES if name in arrays},
+            interventions=interventions,
             latents=tuple(meta["latents"]),
             control=lb.from_json(meta["control"]),
             feature_names=tuple(meta["feature_names"]),
-            offset=arrays["offset"],
-            loadings=arrays.get("loadings"),
-            residual=arrays.get("residual"),
         )
 
     def __repr__(self) -> str:
@@ -435,21 +434,10 @@ class LatentModel:
 
 
 def _equations(B: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A and Ω of a structural matrix."""
+    """Return A (d, d) and the diagonal of Ω (d,) of a structural matrix."""
     diagonal = np.diagonal(B)
     if not (diagonal > 0).all():
         raise ValueError(f"{name} must have a positive diagonal, got {diagonal.tolist()}")
     A = np.eye(len(B)) - B / diagonal[:, None]
     np.fill_diagonal(A, 0.0)
     return A + 0.0, 1.0 / diagonal**2
-
-
-FILE = Layout(
-    "LatentModel",
-    {"latents": [str], "control": lb.from_json, "feature_names": [str], "interventions": [(lb.from_json, JSON)]},
-    {
-        "unmixing": "f dp", "weights": "f dd", "noise_variance": "f d", "offset": "f p", "loadings?": "f pd",
-        "residual?": "f pp",
-    },
-    {"d": "latents", "p": "feature_names"},
-)  # fmt: skip

@@ -15,9 +15,8 @@ import numpy as np
 
 from latentdag.core.linalg import max_entry_scale
 from latentdag.data.moments import Moments
-from latentdag.model.intervention import Intervention
-from latentdag.model.model import LatentModel, Law
-from latentdag.model.naming import latent_names
+from latentdag.model.intervention import Change, Intervention, latent_names
+from latentdag.model.model import LatentModel
 
 Convention = Literal["text", "figures"]
 Interval = tuple[float, float]
@@ -78,16 +77,23 @@ def random_model(
     A_0 = np.where(edges, _signed_uniform(rng, weight_range, (d, d)), 0.0)
     Omega_0 = _variances(rng, noise_range, convention, d)
     if n_targets == 1:
-        targets = [[int(i)] for i in rng.permutation(d)]
+        rows = [[int(i)] for i in rng.permutation(d)]
     else:
-        targets = [sorted(rng.choice(d, n_targets, replace=False).tolist()) for _ in range(d)]
-    contexts = [f"c{k + 1}" for k in range(d)]
-    names = latent_names(d, dict(zip(contexts, targets, strict=True)))
+        rows = [sorted(rng.choice(d, n_targets, replace=False).tolist()) for _ in range(d)]
+    targets: dict[Hashable, list[int]] = {f"c{k + 1}": rows[k] for k in range(d)}
+    names = latent_names(d, targets)
+
+    def new_change(i: int) -> Change:
+        variance = float(_variances(rng, intervened_range, convention, 1)[0])
+        parents = np.flatnonzero(edges[i])
+        if kind == "perfect" or not len(parents):
+            return Change("perfect", variance)
+        weights = _signed_uniform(rng, weight_range, len(parents)).tolist()
+        return Change("soft", variance, weights={names[j]: w for j, w in zip(parents, weights, strict=True)})
+
     interventions = {
-        context: Intervention.combine(
-            _draw_change(rng, i, names, edges, kind, intervened_range, weight_range, convention) for i in rows
-        )
-        for context, rows in zip(contexts, targets, strict=True)
+        context: Intervention.of_changes({names[i]: new_change(i) for i in targeted})
+        for context, targeted in targets.items()
     }
     H = rng.uniform(*mixing_range, size=(d, p))
     H /= max_entry_scale(H)[:, None]
@@ -105,22 +111,29 @@ def sample_moments(model: LatentModel, n: int | Mapping[Hashable, int], rng: Any
     model : LatentModel
     n : int or mapping of context to int
     rng : seed or Generator
+
+    Examples
+    --------
+    >>> m = sample_moments(random_model(n_latents=3, n_features=4, rng=1), 10**8, rng=0)
+    >>> m.covariances.shape, m.counts.tolist()
+    ((4, 4, 4), [100000000, 100000000, 100000000, 100000000])
     """
     rng = np.random.default_rng(rng)
-    counts = {c: int(n[c]) if isinstance(n, Mapping) else int(n) for c in model.contexts}
+    counts = _counts(model, n)
     if min(counts.values()) < 2:
         raise ValueError(f"at least two samples per context are needed, got {counts}")
     means, covariances = [], []
-    for context in model.contexts:
-        mean, covariance = _sample_one(model.law(context), counts[context], rng)
+    for context, size in counts.items():
+        law = model.law(context)
+        mean, covariance = draw_moments(law.mean, np.hstack([law.factor, law.residual_factor]), size, rng)
         means.append(mean)
         covariances.append(covariance)
     return Moments.from_covariances(
-        np.array(covariances),
+        covariances,
         list(counts.values()),
         contexts=model.contexts,
         control=model.control,
-        means=np.array(means),
+        means=means,
         feature_names=model.feature_names,
     )
 
@@ -134,27 +147,30 @@ def sample(
     -------
     X : (N, p)
     contexts : (N,) labels
+
+    Examples
+    --------
+    >>> X, contexts = sample(random_model(n_latents=3, n_features=4, rng=1), 2, rng=0)
+    >>> X.shape, contexts.tolist()
+    ((8, 4), ['control', 'control', 'c1', 'c1', 'c2', 'c2', 'c3', 'c3'])
     """
     rng = np.random.default_rng(rng)
-    counts = [int(n[c]) if isinstance(n, Mapping) else int(n) for c in model.contexts]
-    X = np.vstack([model.sample(size, c, rng, noise) for c, size in zip(model.contexts, counts, strict=True)])
+    counts = _counts(model, n)
+    X = np.vstack([model.sample(size, context, rng, noise) for context, size in counts.items()])
     labels = np.empty(len(X), dtype=object)
-    labels[:] = [c for c, size in zip(model.contexts, counts, strict=True) for _ in range(size)]
+    labels[:] = [context for context, size in counts.items() for _ in range(size)]
     return X, labels
 
 
-def _sample_one(law: Law, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    L = law.factor
-    if law.model.residual is not None:
-        w, V = np.linalg.eigh(law.model.residual)
-        L = np.hstack([L, V * np.sqrt(np.maximum(w, 0.0))])
-    return draw_moments(law.mean, L, n, rng)
+def _counts(model: LatentModel, n: int | Mapping[Hashable, int]) -> dict[Hashable, int]:
+    """Return the sample size of every context."""
+    return {context: int(n[context]) if isinstance(n, Mapping) else int(n) for context in model.contexts}
 
 
 def draw_moments(
     mean: np.ndarray, factor: np.ndarray, n: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (p,) and covariance (p, p) of n Gaussian samples of the law with covariance ``factor factorᵀ`` (p, r).
+    """Draw the mean (p,) and covariance (p, p) of n Gaussian samples with covariance ``factor factorᵀ``, factor (p, r).
 
     The cost does not depend on n. With fewer than r + 1 samples the covariance has rank n − 1, as it should.
     """
@@ -176,22 +192,3 @@ def _signed_uniform(rng: np.random.Generator, interval: Interval, shape: Any) ->
 def _variances(rng: np.random.Generator, interval: Interval, convention: Convention, size: int) -> np.ndarray:
     drawn = rng.uniform(*interval, size=size)
     return drawn if convention == "text" else drawn**-2.0
-
-
-def _draw_change(
-    rng: np.random.Generator,
-    i: int,
-    names: list[str],
-    edges: np.ndarray,
-    kind: str,
-    intervened_range: Interval,
-    weight_range: Interval,
-    convention: Convention,
-) -> Intervention:
-    variance = float(_variances(rng, intervened_range, convention, 1)[0])
-    parents = np.flatnonzero(edges[i])
-    if kind == "perfect" or not len(parents):
-        return Intervention(names[i], variance=variance)
-    weights = _signed_uniform(rng, weight_range, len(parents))
-    new = {names[j]: float(w) for j, w in zip(parents, weights, strict=True)}
-    return Intervention(names[i], "soft", variance, weights=new)

@@ -115,7 +115,7 @@ def versions() -> dict[str, str]:
 
 def moments_hash(m: Moments) -> str:
     """SHA-256 of labels, names, counts, means and covariances: the same moments, the same text, on any machine."""
-    names = [[repr(lb.plain(c)) for c in m.contexts], repr(m.control), list(m.feature_names)]
+    names = [[repr(lb.as_label(c)) for c in m.contexts], repr(m.control), list(m.feature_names)]
     found = hashlib.sha256(repr(names).encode("utf-8", "backslashreplace"))
     found.update(np.ascontiguousarray(m.counts, dtype="<i8").tobytes())
     for array in (m.means, m.covariances):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples
+from latentdag.data.second_pass import Samples
 from latentdag.inference.membership import MembershipTest
 from latentdag.inference.stability import Bootstrap
 from latentdag.methods.result import Fit

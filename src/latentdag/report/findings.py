@@ -11,7 +11,7 @@ import pandas as pd
 from latentdag.core.linalg import RANK_TOLERANCE, unit_diagonal
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples
+from latentdag.data.second_pass import Samples
 from latentdag.inference.membership import FIT_UP_TO, MembershipTest, membership_test
 from latentdag.inference.ranks import p_value_column, rank_test
 from latentdag.methods.result import Fit

@@ -9,7 +9,7 @@ import pandas as pd
 
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.samples import Samples
+from latentdag.data.second_pass import Samples
 from latentdag.inference.stability import Bootstrap
 from latentdag.methods.result import Fit
 from latentdag.report.findings import Evidence

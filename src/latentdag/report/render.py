@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from latentdag.data.storage import write_atomically
+from latentdag.data.store import write_atomically
 from latentdag.methods.result import Fit
 from latentdag.report.content import collect
 from latentdag.report.markdown import to_markdown

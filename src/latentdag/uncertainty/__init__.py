@@ -1,1 +1,1 @@
-"""What one fit says, and how sure it is: standard errors, tests of edges, predictions, scores on held-out data."""
+"""Say how sure one fit is: standard errors, tests of edges, predictions, scores on held-out data."""

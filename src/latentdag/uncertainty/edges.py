@@ -1,4 +1,4 @@
-"""Edges with tests, and the order that they support.
+"""Test the edges of a fit, and find the partial order that they support.
 
 The search drops an edge whose likelihood is worth less than its penalty, so every edge that is left looks good. Testing
 only those, as if they had been named beforehand, would be too sure; the family of tests is therefore every pair forward
@@ -28,7 +28,7 @@ COLUMNS = ["source", "target", "weight", "std_error", "z", "p_value", "q_value",
 
 
 def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None) -> pd.DataFrame:
-    """See :meth:`latentdag.Fit.edges`."""
+    """Return the edges of a fit with tests; see :meth:`latentdag.Fit.edges`."""
     found = uncertainty.table("paper", ["weight"])
     table = pd.DataFrame({"source": found["column"], "target": found["row"]})
     table["weight"], table["std_error"] = found["estimate"], found["std_error"]
@@ -50,7 +50,7 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
 
 
 def supported_order(fit: "Fit", edges: pd.DataFrame, level: float) -> nx.DiGraph:
-    """See :meth:`latentdag.Fit.partial_order`."""
+    """Return which latent certainly comes before which; see :meth:`latentdag.Fit.partial_order`."""
     if not 0 < level < 1:
         raise ValueError(f"level is a probability between 0 and 1, got {level}")
     graph: nx.DiGraph = nx.DiGraph()

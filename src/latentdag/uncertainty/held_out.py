@@ -1,4 +1,4 @@
-"""How well a model predicts contexts that it was not fitted to, in log-likelihood per sample.
+"""Score how well a model predicts contexts that it was not fitted to, in log-likelihood per sample.
 
 A number of nats means little by itself, so every held-out context is scored under four Gaussian laws:
 
@@ -15,7 +15,7 @@ features have fewer dimensions. Expectations over the samples need their mean an
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -25,10 +25,12 @@ from latentdag.core.linalg import range_basis, symmetrize, upper_factor
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
-from latentdag.methods.result import Fit
+from latentdag.model.distribution import Law
 from latentdag.model.intervention import Intervention
-from latentdag.model.law import Law
 from latentdag.model.model import LatentModel
+
+if TYPE_CHECKING:
+    from latentdag.methods.result import Fit
 
 #: Share of a feature's deviation that may lie outside the model's space; data in single precision leave about 1e-7.
 OUTSIDE = 1e-5
@@ -38,7 +40,7 @@ COLUMNS = ["n", "model", "saturated", "control", "additive", "gain_over_control"
 
 @clear_numerics
 def score(
-    fit: Fit | LatentModel,
+    fit: "Fit | LatentModel",
     m: Moments,
     m_train: Moments | None = None,
     combinations: Mapping[Hashable, Any] | None = None,
@@ -83,13 +85,17 @@ def score(
     >>> bool(table.loc["A+B", "gain_over_additive"] > 0.5)  # B no longer acts on A, so the shifts do not add up
     True
     """
-    model = fit.model if isinstance(fit, Fit) else fit
+    model = fit if isinstance(fit, LatentModel) else fit.model
     if means is None:
-        means = fit.options.means if isinstance(fit, Fit) else True
+        means = True if isinstance(fit, LatentModel) else fit.options.means
     m = same_features(m, model.feature_names, "held-out moments")
-    references = References.of(
-        model, None if m_train is None else same_features(m_train, model.feature_names, "m_train")
-    )
+    if m_train is not None:
+        m_train = same_features(m_train, model.feature_names, "m_train")
+        if model.control not in m_train.contexts:
+            raise ValueError(
+                f"m_train has no context {model.control!r}, the model's control: it has {m_train.contexts}"
+            )
+    control_mean, control = _reference(model, m_train, model.control)
     U = range_basis(model.covariance())
     plan = {context: _parts(model, context, combinations or {}) for context in m.contexts}
     rows = {}
@@ -98,8 +104,7 @@ def score(
         _check_space(m, k, U, model)
         sample = Sample.of(m, k, U, means)
         law = Law(model, intervention)
-        control_mean, control = references.of_context(model.control)
-        shifts = None if parts is None else [references.of_context(part)[0] - control_mean for part in parts]
+        shifts = None if parts is None else [_reference(model, m_train, part)[0] - control_mean for part in parts]
         rows[context] = {
             "n": sample.n,
             "model": sample.log_density(law.mean, law.covariance) if (law.noise_variance > 0).all() else np.nan,
@@ -111,6 +116,7 @@ def score(
 
 
 def _table(rows: Mapping[Hashable, Mapping[str, float]], control: Hashable) -> pd.DataFrame:
+    """Return the scores of all contexts as a table, with gains and totals."""
     table = pd.DataFrame(list(rows.values()), index=lb.as_index(list(rows)))
     table["gain_over_control"] = table["model"] - table["control"]
     table["gain_over_additive"] = table["model"] - table["additive"]
@@ -122,12 +128,9 @@ def _table(rows: Mapping[Hashable, Mapping[str, float]], control: Hashable) -> p
     return table[COLUMNS]
 
 
-# ---- laws ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Sample:
-    """Moments of one context in the model's space: ``U`` (p, r), mean (r,), covariance (r, r) with divisor n.
+    """Hold the moments of one context in the model's space: ``U`` (p, r), mean (r,), covariance (r, r) with divisor n.
 
     Without means every law is taken about the sample's own mean.
     """
@@ -141,12 +144,13 @@ class Sample:
 
     @classmethod
     def of(cls, m: Moments, k: int, U: np.ndarray, means: bool) -> "Sample":
+        """Project context k of the moments on the columns of U."""
         n = int(m.counts[k])
         S = symmetrize(U.T @ m.covariances[k] @ U) * ((n - 1) / n if means else 1.0)
         return cls(m.contexts[k], U, n, U.T @ m.means[k], S, means)
 
     def log_density(self, mean: np.ndarray, covariance: np.ndarray) -> float:
-        """Mean log-density of the samples under a Gaussian law of the features."""
+        """Return the mean log-density of the samples under a Gaussian law of the features."""
         try:
             F = upper_factor(symmetrize(self.U.T @ covariance @ self.U), context=0)
         except ContextError:
@@ -160,7 +164,7 @@ class Sample:
         return float(-0.5 * (len(F) * np.log(2 * np.pi) + 2 * np.log(np.diagonal(F)).sum() + np.trace(half)))
 
     def saturated(self) -> float:
-        """Under the law that fits these samples best; infinite where they do not fill the space."""
+        """Return the same under the law that fits these samples best; infinite where they do not fill the space."""
         if self.n <= len(self.mean):
             return float("inf")
         try:
@@ -169,36 +173,24 @@ class Sample:
             return float("inf")
 
 
-@dataclass(frozen=True)
-class References:
-    """Mean and covariance of the contexts that references are made of: from training moments, or from the model."""
-
-    model: LatentModel
-    train: Moments | None
-
-    @classmethod
-    def of(cls, model: LatentModel, train: Moments | None) -> "References":
-        if train is not None and model.control not in train.contexts:
-            raise ValueError(f"m_train has no context {model.control!r}, the model's control: it has {train.contexts}")
-        return cls(model, train)
-
-    def of_context(self, context: Hashable) -> tuple[np.ndarray, np.ndarray]:
-        if self.train is None:
-            law = self.model.law(context)
-            return law.mean, law.covariance
-        if context not in self.train.contexts:
-            raise ValueError(
-                f"m_train has no context {context!r}, whose shift the additive reference needs: pass moments with all "
-                "single contexts, or leave m_train out"
-            )
-        k = self.train.index(context)
-        return self.train.means[k], self.train.covariances[k]
+def _reference(model: LatentModel, train: Moments | None, context: Hashable) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and covariance of a context that references are made of: from training moments, or the model."""
+    if train is None:
+        law = model.law(context)
+        return law.mean, law.covariance
+    if context not in train.contexts:
+        raise ValueError(
+            f"m_train has no context {context!r}, whose shift the additive reference needs: pass moments with all "
+            "single contexts, or leave m_train out"
+        )
+    k = train.index(context)
+    return train.means[k], train.covariances[k]
 
 
 def _parts(
     model: LatentModel, context: Hashable, combinations: Mapping[Hashable, Any]
 ) -> tuple[Intervention | None, tuple[Hashable, ...] | None]:
-    """What was done in a context, and the contexts whose shifts the additive reference adds, where that is known."""
+    """Return what was done in a context, and the contexts whose shifts the additive reference adds, where known."""
     done = combinations.get(context)
     if isinstance(done, Intervention):
         return done, None
@@ -228,11 +220,8 @@ def _parts(
     return Intervention.combine(model.interventions[part] for part in parts), parts
 
 
-# ---- features -----------------------------------------------------------------------------------------------------
-
-
 def same_features(m: Moments, names: Sequence[str], what: str) -> Moments:
-    """The moments with features in the order of the model's."""
+    """Return the moments with features in the order of the model's."""
     if tuple(m.feature_names) == tuple(names):
         return m
     missing = [name for name in names if name not in m.feature_names]
@@ -247,7 +236,7 @@ def same_features(m: Moments, names: Sequence[str], what: str) -> Moments:
 
 
 def _check_space(m: Moments, k: int, U: np.ndarray, model: LatentModel) -> None:
-    """Samples outside the model's space have no density."""
+    """Raise an error for samples outside the model's space, where they have no density."""
     if U.shape[0] == U.shape[1]:
         return
     outside = np.eye(len(U)) - U @ U.T

@@ -1,4 +1,4 @@
-"""What the features will do in a context that was never run, and how sure the fit is of it.
+"""Predict what the features do in a context that was never run, and say how sure the fit is of it.
 
 A combination of fitted interventions, say a double perturbation from its singles, is a context of the fitted model:
 each latent follows the equation of the context that targets it, all others that of the control. Intervals come from the
@@ -6,7 +6,7 @@ covariance of the parameters by the delta method, so they are the same every tim
 of the features, not of single samples, and hold if the model does.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from latentdag.core.covariance import Gradient
 from latentdag.core.prediction import NewRow, Response, named_row
-from latentdag.data.samples import Samples
+from latentdag.data.second_pass import Samples
 from latentdag.errors import clear_numerics
+from latentdag.model.distribution import Law
 from latentdag.model.intervention import Change, Intervention
-from latentdag.model.law import Law
 from latentdag.uncertainty.standard_errors import DO_SHARE, Uncertainty, add_intervals
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 #: Features at a time, so that gradients fit in memory.
 STEP = 128
 
-#: Numbers that are changes of a fit's own context; such rows are estimates, all others are given.
+#: Context and latent of a fitted change: its row is an estimate, while all others are given.
 Source = tuple[Hashable, str]
 
 FREE_MEANS = "the fit gives every context a mean of its own (means=False): predicted means have no standard errors"
@@ -35,7 +36,7 @@ FREE_MEANS = "the fit gives every context a mean of its own (means=False): predi
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """The predicted law of a context, with intervals.
+    """Hold the predicted law of a context, with intervals.
 
     Attributes
     ----------
@@ -63,15 +64,9 @@ class Prediction:
     @cached_property
     def mean_std_error(self) -> np.ndarray:
         """(p,); ``nan`` where there is none."""
-        p = self.law.model.n_features
-        if self.uncertainty.covariance is None or self.uncertainty.point.tau is None:
-            return np.full(p, np.nan)
-        return np.concatenate(
-            [
-                np.sqrt(self.uncertainty.covariance.variance(self.response.mean(np.arange(s, min(s + STEP, p)))))
-                for s in range(0, p, STEP)
-            ]
-        )
+        if self.uncertainty.point.tau is None:
+            return np.full(self.law.model.n_features, np.nan)
+        return np.sqrt(self._variances(self.response.mean, np.arange(self.law.model.n_features)))
 
     @cached_property
     def variance_std_error(self) -> np.ndarray:
@@ -89,16 +84,17 @@ class Prediction:
         return error
 
     def _errors(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return the standard errors of the covariances of features a and b."""
+        rest = self.response.remainder_variance(a, b, float(self.uncertainty.point.n.sum()))
+        return np.sqrt(self._variances(self.response.covariance, a, b) + rest)
+
+    def _variances(self, gradients: Callable[..., Gradient], *features: np.ndarray) -> np.ndarray:
+        """Return the variances of what has these gradients, some features at a time; ``nan`` away from the maximum."""
         covariance = self.uncertainty.covariance
         if covariance is None:
-            return np.full(len(a), np.nan)
-        N = float(self.uncertainty.point.n.sum())
-        parts = []
-        for s in range(0, len(a), STEP):
-            i, j = a[s : s + STEP], b[s : s + STEP]
-            variance = covariance.variance(self.response.covariance(i, j))
-            parts.append(np.sqrt(variance + self.response.remainder_variance(i, j, N)))
-        return np.concatenate(parts)
+            return np.full(len(features[0]), np.nan)
+        starts = range(0, len(features[0]), STEP)
+        return np.concatenate([covariance.variance(gradients(*(f[s : s + STEP] for f in features))) for s in starts])
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -113,8 +109,8 @@ class Prediction:
             }
         )
         table = add_intervals(table, self.level)
-        notes = [self.uncertainty.note] if self.uncertainty.note else []
-        table.attrs["note"] = "; ".join(notes + ([FREE_MEANS] if self.uncertainty.point.tau is None else []))
+        notes = [self.uncertainty.note, FREE_MEANS if self.uncertainty.point.tau is None else ""]
+        table.attrs["note"] = "; ".join(filter(None, notes))
         return table
 
     def __repr__(self) -> str:
@@ -129,7 +125,7 @@ class Prediction:
 def predict(
     fit: "Fit", changes: Any, level: float = 0.95, *, kind: str = "perfect", data: Samples | None = None
 ) -> Prediction:
-    """The law of the features under interventions that were never made together, with intervals.
+    """Predict the law of the features under interventions that were never made together, with intervals.
 
     Parameters
     ----------
@@ -168,13 +164,13 @@ def predict(
             "only: leave out data="
         )
     E = np.zeros((model.n_features, 0)) if model.residual is None else model.residual @ W.T
-    rows = [_row(uncertainty, name, change, source) for name, (change, source) in sources.items()]
-    response = Response(uncertainty.quantities, model.mixing, E, rows)
     law = model.intervene(Intervention.of_changes({name: change for name, (change, _) in sources.items()}))
-    return Prediction(law, level, uncertainty, response)
+    rows = [_row(uncertainty, law, name, change, source) for name, (change, source) in sources.items()]
+    return Prediction(law, level, uncertainty, Response(uncertainty.quantities, model.mixing, E, rows))
 
 
 def _lists_contexts(changes: Any) -> bool:
+    """Return True for a list of contexts, False for a mapping of latents."""
     if isinstance(changes, str) or not isinstance(changes, Mapping | Sequence):
         raise ValueError(f"say what to predict: a list of contexts or a mapping of latents, got {changes!r}")
     if not changes:
@@ -183,7 +179,7 @@ def _lists_contexts(changes: Any) -> bool:
 
 
 def _of_contexts(fit: "Fit", contexts: Sequence[Hashable]) -> dict[str, tuple[Change, Source | None]]:
-    """What each target does, and in which context of the fit it was seen."""
+    """Return what each target of these contexts does, and in which context it was seen."""
     found: dict[str, tuple[Change, Source | None]] = {}
     for context in contexts:
         if context not in fit.model.interventions:
@@ -199,6 +195,7 @@ def _of_contexts(fit: "Fit", contexts: Sequence[Hashable]) -> dict[str, tuple[Ch
 
 
 def _of_latents(fit: "Fit", changes: Mapping[str, Any], kind: str) -> dict[str, tuple[Change, Source | None]]:
+    """Return what happens to each latent, and in which context it was seen if it repeats a fitted change."""
     law = fit.model.intervene(changes, kind)
     assert law.intervention is not None
     found: dict[str, tuple[Change, Source | None]] = {}
@@ -210,19 +207,17 @@ def _of_latents(fit: "Fit", changes: Mapping[str, Any], kind: str) -> dict[str, 
     return found
 
 
-def _row(uncertainty: Uncertainty, name: str, change: Change, source: Source | None) -> NewRow:
-    model, of = uncertainty.fit.model, uncertainty.quantities
+def _row(uncertainty: Uncertainty, law: Law, name: str, change: Change, source: Source | None) -> NewRow:
+    """Return the row of one intervened latent."""
+    model, of = law.model, uncertainty.quantities
     i = model.latents.index(name)
     if source is not None:
-        q = uncertainty.mechanisms.index(source)
-        row = of.point.b[q]
-        return NewRow(i, row, change.shift * row[i], q)
-    weights = None
-    if change.kind == "soft" and change.weights is not None:
-        weights = np.zeros(model.n_latents)
-        for parent, weight in change.weights.items():
-            weights[model.latents.index(parent)] = weight
+        mechanism = model.n_latents + uncertainty.mechanisms.index(source)
+        row = of.point.rows[mechanism]
+        return NewRow(i, row, change.shift * row[i], mechanism)
+    soft = change.kind == "soft"
+    weights = law.weights[i] if soft and change.weights is not None else None
     variance = change.variance
     if change.kind == "do":
         variance = DO_SHARE * float(model.law().latent_covariance[i, i])
-    return named_row(of, i, weights, variance, change.shift, keeps_weights=change.kind == "soft")
+    return named_row(of, i, weights, variance, change.shift, keeps_weights=soft)

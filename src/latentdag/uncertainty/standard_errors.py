@@ -1,11 +1,13 @@
-"""Standard errors and intervals of everything in a fit (MATH.md 3.5).
+"""Compute standard errors and intervals of every number in a fit.
 
 The information depends on the fitted model, its graph and the counts, not on the data, so Gaussian standard errors need
 no second pass. With the samples at hand, the sandwich ``C J C`` (J the covariance of the samples' scores) holds for any
-noise.
+noise. docs/math.md, section "Information and standard errors", has the formulas, and the arithmetic is in three steps:
+:mod:`latentdag.core.jacobian` (a point and its information), :mod:`latentdag.core.covariance` (the inverse) and
+:mod:`latentdag.core.quantities` (values and gradients of what users ask about).
 
-They hold at the maximum of the likelihood, for the graph as it stands: nothing in them knows that the graph was chosen
-from the same data. What the data do not determine has an infinite standard error, and no interval.
+Standard errors hold at the maximum of the likelihood, for the graph as it stands: nothing in them knows that the graph
+was chosen from the same data. What the data do not determine has an infinite standard error, and no interval.
 """
 
 from collections.abc import Hashable, Iterator
@@ -15,12 +17,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from latentdag.core.covariance import ParameterCovariance
+from latentdag.core.covariance import ParameterCovariance, score_covariance
+from latentdag.core.jacobian import Point
 from latentdag.core.linalg import pseudo_inverse, scale_free_rank, symmetrize
 from latentdag.core.quantities import NAMES, Block, Quantities
-from latentdag.core.sample_scores import score_covariance
-from latentdag.core.uncertainty import Point
-from latentdag.data.samples import Samples, context_blocks
+from latentdag.data.second_pass import Samples, context_blocks
 from latentdag.model.model import LatentModel
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ BORROWED = (
 
 
 class Uncertainty:
-    """How well a fit knows its parameters.
+    """Know how well a fit knows its parameters.
 
     Get one from ``fit.uncertainty(data=None)``.
 
@@ -72,35 +73,29 @@ class Uncertainty:
         self.note = "; ".join(_warnings(fit))
         self.mechanisms = [(context, name) for context, v in fit.model.interventions.items() for name in v.changes]
         self.covariance: ParameterCovariance | None = None
-        point, W = point_of(fit, fit.options.means), remainder(fit.model)
-        self.quantities = Quantities(point, fit.model.unmixing, W)
+        self.point, W = point_of(fit, fit.options.means), remainder(fit.model)
+        self.quantities = Quantities(self.point, fit.model.unmixing, W)
         if fit.method != "likelihood":
             self.note = NOT_MAXIMUM.format(method=fit.method)
-            return
-        self.covariance = ParameterCovariance(point, len(W))
-        if data is not None:
-            self.covariance = self.covariance.robust(self._scores(data, point, W))
+        else:
+            self.covariance = ParameterCovariance(self.point, len(W), None if data is None else self._scores(data, W))
 
-    @property
-    def point(self) -> Point:
-        return self.quantities.point
-
-    def _scores(self, data: Samples, point: Point, W: np.ndarray) -> np.ndarray:
-        size = point.size + self.quantities.n_outer * len(W)
+    def _scores(self, data: Samples, W: np.ndarray) -> np.ndarray:
+        """Return the covariance of the samples' scores."""
+        size = self.point.size + self.point.n_outer * len(W)
         if size > MOST_PARAMETERS:
             raise ValueError(
                 f"the model has {size} parameters, whose scores need {8e-9 * size**2:.0f} GB; at most "
                 f"{MOST_PARAMETERS} are possible: use fewer features (the latents leave {len(W)} dimensions), or leave "
                 "out data= for Gaussian standard errors"
             )
-        return score_covariance(point, self._blocks(data, point, W, max(1, BLOCK // size)))
+        return score_covariance(self.point, self._blocks(data, W, max(1, BLOCK // size)))
 
-    def _blocks(
-        self, data: Samples, point: Point, W: np.ndarray, step: int
-    ) -> Iterator[tuple[int, np.ndarray, np.ndarray | None]]:
+    def _blocks(self, data: Samples, W: np.ndarray, step: int) -> Iterator[tuple[int, np.ndarray, np.ndarray | None]]:
+        """Yield context, latents and remainder of some samples at a time."""
         model = self.fit.model
         centers = np.tile(model.offset, (len(model.contexts), 1))
-        if point.tau is None:  # every context has a mean of its own
+        if self.point.tau is None:  # every context has a mean of its own
             centers = context_means(data, model)
         for k, X in context_blocks(data, model.contexts, model.n_features):
             for start in range(0, len(X), step):
@@ -108,7 +103,7 @@ class Uncertainty:
                 yield k, x @ model.unmixing.T, x @ W.T if len(W) else None
 
     def std_errors(self, name: str, scaling: str = "paper") -> Iterator[tuple[Block, np.ndarray]]:
-        """Values of one quantity and their standard errors, block by block; ``nan`` away from the maximum."""
+        """Yield values of one quantity and their standard errors, block by block; ``nan`` away from the maximum."""
         for block in self.quantities.blocks(name, scaling):
             if self.covariance is None:
                 yield block, np.full(len(block.rows), np.nan)
@@ -116,7 +111,7 @@ class Uncertainty:
                 yield block, np.sqrt(self.covariance.variance(block.gradient))
 
     def table(self, scaling: str = "paper", quantities: Any = NAMES) -> pd.DataFrame:
-        """One row per number: quantity, row, column, estimate, std_error."""
+        """Return one row per number: quantity, row, column, estimate, std_error."""
         parts: dict[str, list[Any]] = {name: [] for name in ("quantity", "row", "column", "estimate", "std_error")}
         for name in quantities:
             if name not in NAMES:
@@ -130,18 +125,14 @@ class Uncertainty:
                 parts["column"] += columns
                 parts["estimate"] += block.estimate.tolist()
                 parts["std_error"] += error.tolist()
-        text = {name: pd.Series(parts[name], dtype=object) for name in ("quantity", "row", "column")}
-        numbers = {name: np.array(parts[name], dtype=float) for name in ("estimate", "std_error")}
-        return self._finish(pd.DataFrame({**text, **numbers}))
-
-    def _finish(self, table: pd.DataFrame) -> pd.DataFrame:
-        notes = [self.note] if self.note else []
-        if np.isinf(table["std_error"]).any():
-            notes.append(NOT_IDENTIFIED)
-        table.attrs["note"] = "; ".join(notes)
+        kinds = {"estimate": float, "std_error": float}
+        table = pd.DataFrame({key: pd.Series(part, dtype=kinds.get(key, object)) for key, part in parts.items()})
+        notes = [self.note, NOT_IDENTIFIED if np.isinf(table["std_error"]).any() else ""]
+        table.attrs["note"] = "; ".join(filter(None, notes))
         return table
 
     def _labels(self, name: str, block: Block) -> tuple[list[Hashable], list[Hashable]]:
+        """Return the names of a block's rows and columns."""
         model = self.fit.model
         if name in ("scale", "shift"):
             return [self.mechanisms[q][0] for q in block.rows], [self.mechanisms[q][1] for q in block.rows]
@@ -149,12 +140,12 @@ class Uncertainty:
         return [model.latents[i] for i in block.rows], [columns[j] for j in block.columns]
 
     def intervals(self, level: float = 0.95, scaling: str = "paper", quantities: Any = NAMES) -> pd.DataFrame:
-        """The table with ``lower`` and ``upper``; variances and scales, which are positive, on the log scale."""
+        """Return the table with ``lower`` and ``upper``; variances and scales, which are positive, on the log scale."""
         return add_intervals(self.table(scaling, quantities), level)
 
 
 def add_intervals(table: pd.DataFrame, level: float) -> pd.DataFrame:
-    """``lower`` and ``upper`` beside ``estimate`` and ``std_error``; nothing where the error is not finite."""
+    """Add ``lower`` and ``upper`` beside ``estimate`` and ``std_error``; nothing where the error is not finite."""
     if not 0 < level < 1:
         raise ValueError(f"level is a probability between 0 and 1, got {level}")
     z = stats.norm.ppf(0.5 + 0.5 * level)
@@ -170,7 +161,7 @@ def add_intervals(table: pd.DataFrame, level: float) -> pd.DataFrame:
 
 
 def _warnings(fit: "Fit") -> Iterator[str]:
-    """What makes standard errors doubtful."""
+    """Yield what makes standard errors doubtful."""
     if not fit.converged:
         yield NOT_CONVERGED
     few = [name for name, share in fit.details.get("shrinkage", {}).items() if share > SHRUNK]
@@ -180,38 +171,31 @@ def _warnings(fit: "Fit") -> Iterator[str]:
 
 
 def point_of(fit: "Fit", means: bool) -> Point:
-    """The fitted model as arrays; weights of contexts as in the likelihood."""
-    model, latents = fit.model, list(fit.model.latents)
-    d, counts = model.n_latents, np.array(fit.counts, dtype=float)
-    edge = np.zeros((d, d), dtype=bool)
+    """Return the fitted model as arrays; weights of contexts as in the likelihood.
+
+    Free entries are the weights of the graph's edges, and of the intervened rows what their kind leaves to estimate:
+    nothing if "do", the own entry if "perfect", that and the parents' weights if "soft".
+    """
+    model, own = fit.model, np.eye(fit.model.n_latents, dtype=bool)
+    at, counts = {name: i for i, name in enumerate(model.latents)}, np.array(fit.counts, dtype=float)
+    edge = np.zeros_like(own)
     for source, target in fit.graph.edges:
-        edge[latents.index(target), latents.index(source)] = True
-    own = np.diagonal(model.law().latent_covariance)
-    rows, target, context, free, tau = [], [], [], [], []
-    for k, value in enumerate(model.interventions.values(), start=1):
+        edge[at[target], at[source]] = True
+    smallest = DO_SHARE * np.diagonal(model.law().latent_covariance)
+    rows, target, context, free, tau = [*model.structural()], [], [], [*edge], [0.0] * len(own)
+    for k, (label, value) in enumerate(model.interventions.items(), start=1):
+        law = model.law(label)
         for name, change in value.changes.items():
-            i = latents.index(name)
-            row, mask = np.zeros(d), np.zeros(d, dtype=bool)
-            variance = model.noise_variance[i] if change.variance is None else change.variance
-            row[i], mask[i] = 1.0, change.kind != "do"
-            if change.kind == "soft":
-                weights = model.weights[i] if change.weights is None else np.zeros(d)
-                for parent, weight in (change.weights or {}).items():
-                    weights[latents.index(parent)] = weight
-                row -= weights
-                mask |= edge[i]
-            row /= np.sqrt(max(variance, DO_SHARE * own[i]))
-            rows.append(row)
+            i = at[name]
+            rows.append((own[i] - law.weights[i]) / np.sqrt(max(law.noise_variance[i], smallest[i])))
             target.append(i)
             context.append(k)
-            free.append(mask)
-            tau.append(change.shift * row[i])
+            free.append((own[i] & (change.kind != "do")) | (edge[i] & (change.kind == "soft")))
+            tau.append(change.shift * rows[-1][i])
     return Point(
-        model.structural(),
         np.array(rows),
         np.array(target, dtype=np.intp),
         np.array(context, dtype=np.intp),
-        edge,
         np.array(free),
         counts if means else np.maximum(counts - 1.0, 1.0),
         np.array(tau) if means else None,
@@ -219,7 +203,7 @@ def point_of(fit: "Fit", means: bool) -> Point:
 
 
 def remainder(model: LatentModel) -> np.ndarray:
-    """W (r − d, p): what the latents leave of the features, white, in the control (and in every context)."""
+    """Return W (r − d, p): what the latents leave of the features, white, in the control (and in every context)."""
     if model.residual is None:
         return np.zeros((0, model.n_features))
     covariance = model.covariance()
@@ -231,7 +215,7 @@ def remainder(model: LatentModel) -> np.ndarray:
 
 
 def context_means(data: Samples, model: LatentModel) -> np.ndarray:
-    """Mean of the features in each context, (K+1, p)."""
+    """Return the mean of the features in each context, (K+1, p)."""
     sums, counts = np.zeros((len(model.contexts), model.n_features)), np.zeros(len(model.contexts))
     for k, X in context_blocks(data, model.contexts, model.n_features):
         sums[k] += X.sum(axis=0)

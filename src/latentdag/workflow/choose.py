@@ -9,8 +9,8 @@ import pandas as pd
 
 from latentdag.data import labels as lb
 from latentdag.data.adjust import coefficients, design
+from latentdag.data.matrices import as_rows, is_sparse
 from latentdag.data.moments import Moments
-from latentdag.data.rows import as_rows, is_sparse
 from latentdag.datasets.containers import Screen
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from latentdag.data.storage import write_atomically
+from latentdag.data.store import write_atomically
 from latentdag.report.about import citation, versions
 from latentdag.report.markdown import escape
 from latentdag.report.show import show

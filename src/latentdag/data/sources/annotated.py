@@ -1,5 +1,6 @@
 """AnnData: objects in memory, backed or lazy, and .h5ad and zarr stores read without making an object."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pandas as pd
 from latentdag.data import labels as lb
 from latentdag.data.sources.arrays import ArrayReader, CompressedReader
 from latentdag.data.sources.reader import Reader, digest, path_identity
+from latentdag.errors import EmptyCategoryWarning
 from latentdag.optional import optional
 
 
@@ -27,9 +29,9 @@ class AnnDataReader(Reader):
         self.adata, self.layer = adata, layer
         self.name = "adata" if layer is None else f"adata.layers[{layer!r}]"
         if layer is not None and layer not in adata.layers:
-            raise ValueError(f"adata has no layer {layer!r}; it has {_listed(adata.layers)}")
+            raise ValueError(f"adata has no layer {layer!r}; it has {_layers(adata.layers)}")
         if layer is None and not adata.isbacked and adata.X is None:
-            raise ValueError(f"adata has no X: name one of its layers with layer=… ({_listed(adata.layers)})")
+            raise ValueError(f"adata has no X: name one of its layers with layer=… ({_layers(adata.layers)})")
         self.n_rows = adata.n_obs
         self.all_features = [str(name) for name in adata.var_names]
         self.labels = obs_column(adata, contexts) if lb.is_single(contexts) else contexts
@@ -37,7 +39,7 @@ class AnnDataReader(Reader):
         self.cut_first = adata.isbacked and adata.is_view
         if not self.cut_first:
             self.matrix = _sliceable(adata.X if layer is None else adata.layers[layer], self.labels, self.name)
-            self.sparse = self.matrix.sparse
+            self.sparse, self.dask = self.matrix.sparse, self.matrix.dask
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         if not self.cut_first:
@@ -58,7 +60,7 @@ class AnnDataReader(Reader):
 
 
 def obs_column(adata: Any, key: Any) -> pd.Series:
-    """A column of ``.obs``, also of a lazy one.
+    """Return a column of ``.obs``, also of a lazy one.
 
     Raises
     ------
@@ -66,35 +68,60 @@ def obs_column(adata: Any, key: Any) -> pd.Series:
         Listing the columns there are.
     """
     if key not in adata.obs:
-        raise ValueError(f"adata.obs has no column {key!r}; its columns are {_listed(adata.obs.columns)}")
+        raise ValueError(f"adata.obs has no column {key!r}; its columns are {lb.listed(adata.obs.columns)}")
     column = adata.obs[key]
     if not isinstance(column, pd.Series):  # lazy objects hold xarray columns
         column = pd.Series(np.asarray(column))
     return column.reset_index(drop=True)
 
 
-class _BackedSparse(ArrayReader):
-    """anndata's own csr on disk: it slices like a matrix but has no dtype that numpy knows of in all versions."""
-
-    def __init__(self, X: Any, labels: Any, name: str):
-        self.X, self.labels, self.name, self.sparse = X, labels, name, True
-        self.n_rows, p = X.shape
-        self.all_features = [f"x{j}" for j in range(p)]
-
-
 def _sliceable(X: Any, labels: Any, name: str) -> ArrayReader:
     if getattr(X, "format", None) == "csc" and hasattr(X, "group"):
         raise ValueError(f"{name} is stored by columns (csc), which cannot be read by rows: store it as csr")
-    if hasattr(X, "group") and hasattr(X, "format"):
-        return _BackedSparse(X, labels, name)
     return ArrayReader(X, labels, name=name)
+
+
+def check_cells(labels: pd.Series, key: str, min_cells: int) -> None:
+    """Complain about cells without a label and contexts with too few cells; warn about categories without any."""
+    missing = int(labels.isna().sum())
+    if missing:
+        raise ValueError(
+            f"{missing} of {len(labels)} cells have no label in obs[{key!r}]: drop them with "
+            f"adata[adata.obs[{key!r}].notna()], or label them"
+        )
+    counts = labels.value_counts()
+    empty = [lb.as_label(label) for label in counts.index[counts == 0]]
+    if empty:
+        warnings.warn(
+            f"{len(empty)} categories of obs[{key!r}] have no cells and are left out: {lb.listed(empty)}",
+            EmptyCategoryWarning,
+            stacklevel=3,
+        )
+    few = counts[(counts > 0) & (counts < min_cells)]
+    if len(few):
+        table = lb.count_table([lb.as_label(label) for label in few.index], few.to_numpy(), limit=8)
+        raise ValueError(
+            f"{len(few)} contexts of obs[{key!r}] have fewer than {min_cells} cells: {table}; drop or merge them"
+        )
+
+
+def chosen_features(adata: Any, mask_var: Any) -> Any:
+    """Return ``mask_var`` as a mask or names; a text names a boolean column of ``.var``."""
+    if not isinstance(mask_var, str):
+        return mask_var
+    if mask_var not in adata.var:
+        raise ValueError(f"adata.var has no column {mask_var!r}; its columns are {lb.listed(adata.var.columns)}")
+    column = np.asarray(adata.var[mask_var])
+    if column.dtype != bool:
+        raise ValueError(f"adata.var[{mask_var!r}] must be boolean to choose features, it holds {column.dtype}")
+    return column
 
 
 # ---- stores -----------------------------------------------------------------------------------------------------
 
 
 def open_h5ad(path: Path) -> Any:
-    """An .h5ad file as a group."""
+    """Return the root group of an .h5ad file."""
     return optional("h5py", "anndata", f"reading {path}").File(path, "r")
 
 
@@ -115,7 +142,7 @@ class StoreReader(Reader):
         try:
             element = group["X"] if layer is None else group["layers"][layer]
         except KeyError:
-            layers = _listed(group["layers"]) if "layers" in group else "none"
+            layers = lb.listed(group["layers"]) if "layers" in group else "none"
             raise ValueError(
                 f"{path} has no {'X' if layer is None else f'layer {layer!r}'}; layers: {layers}"
             ) from None
@@ -143,7 +170,7 @@ class StoreReader(Reader):
     def _obs(self, key: Any) -> pd.Series:
         names = [str(name) for name in self.group["obs"].attrs.get("column-order", [])]
         if key not in names:
-            raise ValueError(f"{self.path}: obs has no column {key!r}; its columns are {_listed(names)}")
+            raise ValueError(f"{self.path}: obs has no column {key!r}; its columns are {lb.listed(names)}")
         return self._column("obs", str(key))
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
@@ -160,6 +187,5 @@ class StoreReader(Reader):
             self.group.close()
 
 
-def _listed(names: Any, limit: int = 12) -> str:
-    names = [str(name) for name in names if name is not None]  # anndata 0.13 calls X a layer without a name
-    return ", ".join(map(repr, names[:limit])) + (", …" if len(names) > limit else "") if names else "none"
+def _layers(layers: Any) -> str:
+    return lb.listed(name for name in layers if name is not None)  # anndata 0.13 calls X a layer without a name

@@ -16,32 +16,32 @@ from latentdag.data.sources.tables import feature_columns
 #: Values parsed at a time.
 _VALUES = 4_000_000
 
-#: What a missing number looks like.
+#: Texts that stand for a missing number.
 _GAPS = ("", "NA", "NaN", "nan", "N/A", "null")
 
-#: How pandas reads numbers to the last digit: by default it was off by one now and then, so that csv and parquet of the
-#: same data differed. Since 3.1 it always is exact, and has no such option.
+#: Options with which pandas reads numbers to the last digit. By default it was off by one now and then, so that csv and
+#: parquet of the same data differed. Since 3.1 it is always exact, and has no such option.
 _ALWAYS_EXACT = tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1)
 EXACT: dict[str, Any] = {} if _ALWAYS_EXACT else {"float_precision": "round_trip"}
 
 _UNREADABLE = (ValueError, OSError, EOFError, pd.errors.ParserError)
 
-#: How text tables are separated, by us and by others.
+#: Characters that separate columns, here and elsewhere.
 _MARKS = ",;\t|"
 
 
 def is_delimited(path: Path) -> bool:
-    """Whether the name says that this is a text table."""
+    """Return True if the name says that this is a text table."""
     return any(suffix in (".csv", ".tsv", ".txt") for suffix in path.suffixes[-2:])
 
 
 def separator(path: Path) -> str:
-    """A comma if the name says .csv, else a tab."""
+    """Return a comma if the name says .csv, else a tab."""
     return "," if ".csv" in path.suffixes else "\t"
 
 
 class _Checked:
-    """A file of bytes in which NUL is an error: pandas would end the cell there and go on."""
+    """A file of bytes in which NUL is an error. Without this, pandas would end the cell there and go on."""
 
     def __init__(self, file: Any):
         self.file, self.done = file, 0
@@ -60,14 +60,14 @@ class _Checked:
 
 @contextmanager
 def _parsing(path: Path, gaps: Sequence[str], **options: Any) -> Iterator[Any]:
-    """What pandas makes of a text table, also compressed, while its file is open."""
+    """Yield what pandas makes of a text table, also compressed, while its file is open."""
     with get_handle(path, "rb", compression="infer", is_text=False) as opened:
         file: Any = _Checked(opened.handle)
         try:
             missing = {"keep_default_na": False, "na_values": list(gaps)}
             made = pd.read_csv(file, sep=separator(path), **EXACT, **missing, **options)
         except _UNREADABLE as error:
-            raise ValueError(f"{path} cannot be read as a table: {_one_line(error)}") from None
+            raise ValueError(f"{path} cannot be read as a table: {one_line(error)}") from None
         yield made
 
 
@@ -78,7 +78,7 @@ def read_table(path: Path, gaps: Sequence[str] = ("",), **options: Any) -> pd.Da
 
 
 def read_header(path: Path) -> list[str]:
-    """The names in the first line, before pandas could rename any.
+    """Return the names in the first line, before pandas could rename any.
 
     Raises
     ------
@@ -106,6 +106,8 @@ class DelimitedReader(Reader):
     others : names of columns that are not features either
     """
 
+    selects = True
+
     def __init__(self, path: Path, contexts: Any, others: Sequence[str] = ()):
         self.path, self.name = path, str(path)
         self.names = read_header(path)
@@ -116,14 +118,10 @@ class DelimitedReader(Reader):
         else:
             self.labels, self.n_rows = contexts, len(contexts)
 
-    def _chosen_already(self) -> bool:
-        return True
-
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
-        wanted = list(self.all_features) if self.chosen is None else [self.all_features[j] for j in self.chosen]
-        size = max(1, min(step, _VALUES // max(len(wanted), 1)))
+        size = max(1, min(step, _VALUES // max(len(self.wanted), 1)))
         # Lines are not rows where text is quoted, so rows before the start are read and dropped, not skipped.
-        yield from rebatch(self._pieces(wanted, size), step, start)
+        yield from rebatch(self._pieces(self.wanted, size), step, start)
 
     def _pieces(self, wanted: Sequence[str], size: int) -> Iterator[np.ndarray]:
         # Lines with too many fields are found only where all columns are read; so are most, unless few are wanted.
@@ -136,12 +134,12 @@ class DelimitedReader(Reader):
                 except StopIteration:
                     return
                 except _UNREADABLE as error:
-                    raise ValueError(f"{self.path} cannot be read after row {row}: {_one_line(error)}") from None
+                    raise ValueError(f"{self.path} cannot be read after row {row}: {one_line(error)}") from None
                 yield self._numbers(self._aligned(part)[wanted], row)
                 row += len(part)
 
     def _aligned(self, part: pd.DataFrame) -> pd.DataFrame:
-        """Where lines have more fields than the header, pandas takes the first ones as row names: not here."""
+        """Return the part; refuse lines with more fields than the header, which pandas would take for row names."""
         if not isinstance(part.index, pd.RangeIndex):
             raise ValueError(
                 f"{self.path}: rows have more fields than the header has names ({len(self.names)}): name every column, "
@@ -167,5 +165,6 @@ class DelimitedReader(Reader):
         return path_identity(self.path)
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """Return the message of an error on one line, or its type if it has none."""
     return " ".join(str(error).split()) or type(error).__name__

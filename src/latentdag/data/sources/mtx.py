@@ -16,8 +16,9 @@ import pandas as pd
 from scipy import io, sparse
 
 from latentdag.data import labels as lb
-from latentdag.data.sources.delimited import EXACT, is_delimited, read_header, read_table
+from latentdag.data.sources.delimited import EXACT, is_delimited, one_line, read_header, read_table
 from latentdag.data.sources.reader import Reader, digest, path_identity, rebatch
+from latentdag.data.sources.tables import feature_columns
 
 #: Entries parsed at a time.
 _ENTRIES = 2_000_000
@@ -27,7 +28,7 @@ _PLAIN: dict[str, Any] = {"sep": r"\s+", "header": None, **EXACT}
 
 
 def matrix_file(folder: Path) -> Path | None:
-    """The matrix of a folder, if it has one."""
+    """Return the matrix file of a folder, or None."""
     return _find(folder, ("matrix.mtx", "matrix.mtx.gz"))
 
 
@@ -67,7 +68,7 @@ class MtxReader(Reader):
         return list(names)
 
     def _read_header(self) -> None:
-        """Size of the matrix and the number of lines before its entries."""
+        """Read the size of the matrix and the number of lines before its entries."""
         with _open(self.path) as file:
             first = file.readline()
             if not first.lower().startswith("%%matrixmarket matrix coordinate") or "general" not in first.lower():
@@ -108,13 +109,13 @@ class MtxReader(Reader):
         return first is None or bool((np.diff(first[0]) >= 0).all())
 
     def _entries(self) -> Generator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Cell, feature (both from zero) and value of the entries, a piece at a time."""
+        """Yield cell, feature (both from zero) and value of the entries, a piece at a time."""
         names = ["row", "column"] if self.pattern else ["row", "column", "value"]
         try:
             with pd.read_csv(self.path, skiprows=self.header, names=names, chunksize=_ENTRIES, **_PLAIN) as parts:
                 yield from (self._checked(part) for part in parts if len(part))
         except (OSError, EOFError, TypeError, pd.errors.ParserError) as error:
-            raise ValueError(f"{self.path} cannot be read: {' '.join(str(error).split())}") from None
+            raise ValueError(f"{self.path} cannot be read: {one_line(error)}") from None
 
     def _checked(self, part: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         for name, dtype in part.dtypes.items():
@@ -134,7 +135,7 @@ class MtxReader(Reader):
             raise ValueError(f"{self.path} has an entry for {what} {bad}, but there are {size}")
 
     def _pieces(self) -> Iterator[Any]:
-        """Complete cells, as far as the entries read so far go."""
+        """Yield rows of complete cells, as far as the entries read so far go."""
         done = 0  # cells handed out
         cells, features, values = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
         for more in self._entries():
@@ -159,18 +160,11 @@ class MtxReader(Reader):
         return self._labelled(names, text=())
 
     def _labelled(self, names: Sequence[str], text: Sequence[str]) -> pd.DataFrame:
-        """Columns of the table of labels, in the order of the barcodes; some of them as text."""
+        """Return columns of the table of labels, in the order of the barcodes; those in ``text`` as text."""
         path = self._labels_file()
         header = read_header(path)
         header[0] = header[0] or "barcode"  # row names need none
-        try:
-            lb.check_names(header, "column")
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
-        missing = [name for name in names if name not in header]
-        if missing:
-            listed = ", ".join(map(repr, header[:12]))
-            raise ValueError(f"{path} has no column {missing[0]!r}; its columns are {listed}")
+        feature_columns(str(path), header, (), names)  # refuses bad names, and columns that are not there
         table = read_table(path, header=0, names=header, dtype=dict.fromkeys((header[0], *text), str))
         table.index = pd.Index(table[header[0]])
         if not table.index.is_unique:
@@ -208,12 +202,12 @@ def _whole(path: Path, cells_in_columns: bool) -> Any:
     try:
         X = read_matrix(path)
     except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{path} cannot be read: {one_line(error)}") from None
     return sparse.csr_matrix(X.T if cells_in_columns else X)
 
 
 def read_matrix(path: Path) -> Any:
-    """A MatrixMarket file as scipy reads it; which kind of sparse matrix that is changes with its version."""
+    """Return a MatrixMarket file as scipy reads it; the kind of sparse matrix depends on scipy's version."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*spmatrix", category=DeprecationWarning)
         return io.mmread(path)

@@ -1,4 +1,4 @@
-"""Which reader a source needs, decided by what it is, or by its name on disk."""
+"""Choose the reader that a source needs: by its type, or by its name on disk."""
 
 import os
 from collections import Counter
@@ -11,14 +11,12 @@ import pandas as pd
 
 from latentdag.data import adjust as adjustment
 from latentdag.data import labels as lb
-from latentdag.data.moments import named_features
-from latentdag.data.rows import as_rows
+from latentdag.data.matrices import as_rows
 from latentdag.data.sources.annotated import AnnDataReader, StoreReader, open_h5ad
 from latentdag.data.sources.arrays import ArrayReader
-from latentdag.data.sources.damage import reading
 from latentdag.data.sources.delimited import DelimitedReader, is_delimited
 from latentdag.data.sources.mtx import MtxReader, matrix_file
-from latentdag.data.sources.reader import Reader
+from latentdag.data.sources.reader import Reader, naming_source, reading
 from latentdag.data.sources.tables import ParquetReader, TableReader
 from latentdag.optional import optional
 
@@ -32,7 +30,7 @@ def open_source(
     features: Any = None,
     adjust: Any = None,
 ) -> Reader:
-    """A reader for a matrix, table, AnnData object, file or folder; see :func:`latentdag.stream.moments`.
+    """Return a reader for a matrix, table, AnnData object, file or folder; see :func:`latentdag.stream.moments`.
 
     Raises
     ------
@@ -49,7 +47,7 @@ def open_source(
     else:
         reader = _in_memory(source, contexts, layer, others)
     if feature_names is not None:
-        reader.renamed = named_features(feature_names, len(reader.all_features))
+        reader.renamed = lb.named_features(feature_names, len(reader.all_features))
     reader.chosen = positions(features, reader.feature_names, reader.name)
     return reader
 
@@ -62,6 +60,8 @@ def _in_memory(source: Any, contexts: Any, layer: str | None, others: Sequence[s
         return TableReader(source, contexts, others)
     if lb.is_single(contexts):
         raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
+    if hasattr(source, "to_dask_array"):
+        return ArrayReader(source.to_dask_array(lengths=True), contexts, [str(name) for name in source.columns])
     lazy = hasattr(source, "shape") and hasattr(source, "dtype")  # zarr, HDF5 and Dask arrays are read in blocks
     return ArrayReader(source if lazy else as_rows(source), contexts)
 
@@ -122,7 +122,7 @@ def _one_each(contexts: Any, path: Path) -> Any:
 
 
 def positions(features: Any, names: Sequence[str], where: str) -> np.ndarray | None:
-    """Positions of chosen features: names, positions, or a mask over all of them.
+    """Return the positions of features that are chosen by name, by position, or by a mask over all of them.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def positions(features: Any, names: Sequence[str], where: str) -> np.ndarray | N
 
 
 def names_of(adjust: Any) -> list[str] | None:
-    """Names of covariates, if that is what ``adjust`` holds."""
+    """Return names of covariates, or None if ``adjust`` holds something else."""
     if isinstance(adjust, str):
         return [adjust]
     if isinstance(adjust, list | tuple) and adjust and all(isinstance(name, str) for name in adjust):
@@ -166,12 +166,10 @@ def names_of(adjust: Any) -> list[str] | None:
 
 
 def covariates(reader: Reader, adjust: Any) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """Covariates of every row as numbers (n, c), and their names; see :func:`latentdag.data.adjust.design`."""
+    """Return all covariates as numbers (n, c), and their names; see :func:`latentdag.data.adjust.design`."""
     if adjust is None or (isinstance(adjust, list | tuple) and len(adjust) == 0):
         return None, ()
     names = names_of(adjust)
-    try:
-        columns = reader.columns(names) if names is not None else adjust
+    columns = reader.columns(names) if names is not None else adjust
+    with naming_source(reader.name):
         return adjustment.design(columns, reader.n_rows)
-    except ValueError as error:
-        raise ValueError(str(error) if reader.name in str(error) else f"{reader.name}: {error}") from None

@@ -2,12 +2,17 @@
 
 A reader knows the labels of all rows before it reads any features. Labels are small, and with them it is known at once
 which contexts there are, how many rows each has, and how much memory their covariances will need.
+
+Damaged files end in one clear sentence, whatever the library that reads them raises. Decompressors, HDF5, zarr and
+parquet each have errors of their own, other ones in every version, down to ``KeyError`` and ``RuntimeError``. An error
+that comes out of their code while a file is read is the file's; one that comes out of ours is a defect, and stays what
+it is.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +20,16 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from latentdag.data.rows import as_rows, is_sparse
-from latentdag.data.sources.damage import reading
+from latentdag.data.matrices import as_rows, is_sparse
 
 #: Values that are hashed at a time.
 _HASHED = 2**22
 
+_OURS = str(Path(__file__).parent.parent)
+
 
 class Reader:
-    """Rows of one source, in one fixed order.
+    """The rows of one source, in one fixed order.
 
     Subclasses set the attributes and define ``_blocks``.
 
@@ -41,6 +47,9 @@ class Reader:
     chosen : positions of the wanted features, or None for all
     on_disk : bool
         Whether errors while reading are the file's fault.
+    dask : (n_rows, p) Dask array behind the rows, or None
+    selects : bool
+        Whether ``_blocks`` reads the wanted columns only.
     """
 
     name: str
@@ -51,35 +60,38 @@ class Reader:
     renamed: Sequence[str] | None = None
     chosen: np.ndarray | None = None
     on_disk: bool = False
+    dask: Any = None
+    selects: bool = False
 
     @property
     def feature_names(self) -> list[str]:
         names = [str(name) for name in self.renamed or self.all_features]
         return names if self.chosen is None else [names[j] for j in self.chosen]
 
+    @property
+    def wanted(self) -> list[Any]:
+        """Names of the chosen columns, as the source has them."""
+        return list(self.all_features) if self.chosen is None else [self.all_features[j] for j in self.chosen]
+
     def blocks(self, step: int, start: int = 0) -> Iterator[Any]:
-        """Rows from ``start`` on, ``step`` at a time (the last block may be shorter): ndarray or csr (n, p)."""
+        """Yield rows from ``start`` on, ``step`` at a time (the last block may be shorter): ndarray or csr (n, p)."""
         with reading(self.name) if self.on_disk else nullcontext():
             for block in self._blocks(step, start):
                 matrix = as_rows(block, self.name)
-                yield matrix if self.chosen is None or self._chosen_already() else matrix[:, self.chosen]
+                yield matrix if self.chosen is None or self.selects else matrix[:, self.chosen]
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         raise NotImplementedError
 
-    def _chosen_already(self) -> bool:
-        """Whether ``_blocks`` reads the chosen columns only."""
-        return False
-
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
-        """Columns that are not features, by name (n_rows, …)."""
+        """Return columns that are not features, by name (n_rows, …)."""
         raise ValueError(
             f"{self.name} has no named columns to adjust for ({', '.join(map(repr, names[:3]))}): pass the covariates "
             "themselves, adjust=DataFrame with one row per sample"
         )
 
     def identity(self) -> dict[str, str]:
-        """What tells this source from others and from what it was before, for checkpoints: here, every value."""
+        """Return what tells this source from others, and from an earlier state: here, a hash of all values."""
         found, step = hashlib.sha256(), max(1, _HASHED // max(1, len(self.all_features)))
         for block in self._blocks(step, 0):
             rows = as_rows(block, self.name)
@@ -92,7 +104,7 @@ class Reader:
 
 
 def rebatch(pieces: Iterable[Any], step: int, skip: int = 0) -> Iterator[Any]:
-    """Blocks of exactly ``step`` rows (the last may be shorter) out of pieces of any size, less the first ``skip``."""
+    """Yield blocks of ``step`` rows (the last may be shorter) out of pieces of any size, less the first ``skip``."""
     waiting: list[Any] = []
     held = 0
     for piece in pieces:
@@ -111,6 +123,7 @@ def rebatch(pieces: Iterable[Any], step: int, skip: int = 0) -> Iterator[Any]:
 
 
 def _joined(parts: list[Any]) -> Any:
+    """Return pieces of rows as one block."""
     parts = [part for part in parts if part.shape[0]]
     if len(parts) == 1:
         return parts[0]
@@ -118,7 +131,7 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def ahead(blocks: Iterator[Any]) -> Iterator[Any]:
-    """The same blocks, the next one being read while the last one is worked on."""
+    """Yield the same blocks; the next one is read while the last one is worked on."""
     with ThreadPoolExecutor(1, thread_name_prefix="latentdag-read") as pool:
         coming = pool.submit(next, blocks, None)
         while (block := coming.result()) is not None:
@@ -128,7 +141,7 @@ def ahead(blocks: Iterator[Any]) -> Iterator[Any]:
 
 
 def path_identity(path: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
-    """Name, size and time of a file, or of every file of a folder (or of those given)."""
+    """Return name, size and time of a file, or of every file of a folder (or of those given)."""
     if path.is_file():
         stat = path.stat()
         return {"file": path.name, "size": str(stat.st_size), "changed": str(stat.st_mtime_ns)}
@@ -139,8 +152,47 @@ def path_identity(path: Path, files: Iterable[Path] | None = None) -> dict[str, 
 
 
 def digest(*parts: Any) -> str:
-    """A short hash of arrays and texts."""
+    """Return a short hash of arrays and texts."""
     found = hashlib.sha256()
     for part in parts:
         found.update(np.ascontiguousarray(part).tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
     return found.hexdigest()[:16]
+
+
+# ---- errors -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def naming_source(name: str) -> Iterator[None]:
+    """Put the name of a source before the message of any ``ValueError``."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+@contextmanager
+def reading(source: Any) -> Iterator[None]:
+    """Turn what other libraries raise while reading a file into a ``ValueError`` that names it."""
+    try:
+        yield
+    except (MemoryError, ImportError):
+        raise
+    except Exception as error:
+        if _in_our_code(error):
+            raise
+        raise _named(source, error) from None
+
+
+def _named(source: Any, error: BaseException) -> ValueError:
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 200 else f"{text[:200]}…"
+    return ValueError(f"{source} is damaged, or not what its name says ({type(error).__name__}: {text})")
+
+
+def _in_our_code(error: BaseException) -> bool:
+    """Return True if the error was raised by a line of latentdag, and not in a library that it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS)

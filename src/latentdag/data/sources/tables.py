@@ -7,30 +7,27 @@ from typing import Any
 import pandas as pd
 
 from latentdag.data import labels as lb
-from latentdag.data.rows import numbers
-from latentdag.data.sources.reader import Reader, path_identity, rebatch
+from latentdag.data.matrices import numbers
+from latentdag.data.sources.reader import Reader, naming_source, path_identity, rebatch
 from latentdag.optional import optional
 
 
 def feature_columns(
     where: str, names: Sequence[Any], contexts: Any, others: Sequence[str], row_names: Sequence[str] = ()
 ) -> list[Any]:
-    """The columns of a table that are neither contexts nor covariates nor row names.
+    """Return the columns of a table that are neither contexts nor covariates nor row names.
 
     Raises
     ------
     ValueError
         If the table has no such context or covariate, or columns without a name or with the same one.
     """
-    try:
+    with naming_source(where):
         lb.check_names([name for name in names if name not in row_names], "column")
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
     named = ([contexts] if lb.is_single(contexts) else []) + list(others)
     for column in named:
         if column not in names:
-            listed = ", ".join(map(repr, names[:12])) + (", …" if len(names) > 12 else "")
-            raise ValueError(f"{where} has no column {column!r}; its columns are {listed}")
+            raise ValueError(f"{where} has no column {column!r}; its columns are {lb.listed(names)}")
     return [name for name in names if name not in (*named, *row_names)]
 
 
@@ -43,6 +40,8 @@ class TableReader(Reader):
     contexts : name of a column, or (n,) labels
     others : names of columns that are not features either
     """
+
+    selects = True
 
     def __init__(self, table: Any, contexts: Any, others: Sequence[str] = ()):
         self.name = "the table"
@@ -65,21 +64,14 @@ class TableReader(Reader):
             return column.reset_index(drop=True)
         return pd.Series(column.to_pandas() if self.arrow else column.to_list())
 
-    def _chosen_already(self) -> bool:
-        return True
-
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
-        wanted = self.all_features if self.chosen is None else [self.all_features[j] for j in self.chosen]
         if isinstance(self.table, pd.DataFrame):
-            frame = pd.DataFrame({name: self.table[name] for name in wanted})  # table[wanted] fails on foreign bytes
+            frame = pd.DataFrame({name: self.table[name] for name in self.wanted})  # [wanted] fails on foreign bytes
+            parts = (frame.iloc[first : first + step] for first in range(start, self.n_rows, step))
         else:
-            frame = self.table.select(wanted)
-        for first in range(start, self.n_rows, step):
-            if isinstance(frame, pd.DataFrame):
-                part = frame.iloc[first : first + step]
-            else:
-                part = frame.slice(first, step)
-            yield numbers(part if isinstance(part, pd.DataFrame) else _columns_of(part, wanted), self.name)
+            table = self.table.select(self.wanted)
+            parts = (_columns_of(table.slice(first, step), self.wanted) for first in range(start, self.n_rows, step))
+        yield from (numbers(part, self.name) for part in parts)
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
         return pd.DataFrame({name: self._column(name) for name in names})
@@ -94,6 +86,8 @@ class ParquetReader(Reader):
     contexts : name of a column, or (n,) labels
     others : names of columns that are not features either
     """
+
+    selects = True
 
     def __init__(self, path: Path, contexts: Any, others: Sequence[str] = ()):
         self.path, self.name = path, str(path)
@@ -111,12 +105,8 @@ class ParquetReader(Reader):
             if file.schema_arrow.names != names:
                 raise ValueError(f"{path} has other columns than {self.paths[0]}: all files must be alike")
 
-    def _chosen_already(self) -> bool:
-        return True
-
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
-        wanted = list(self.all_features) if self.chosen is None else [self.all_features[j] for j in self.chosen]
-        skip = start
+        wanted, skip = self.wanted, start
         groups: list[tuple[Any, int]] = []
         for file in self.files:  # whole row groups before the start need not be read
             for group in range(file.metadata.num_row_groups):
@@ -144,13 +134,13 @@ class ParquetReader(Reader):
 
 
 def _index_columns(schema: Any) -> Sequence[str]:
-    """Columns in which pandas keeps its row names."""
+    """Return the columns in which pandas keeps its row names."""
     meta = schema.pandas_metadata or {}
     return [column for column in meta.get("index_columns", []) if isinstance(column, str)]
 
 
 def _columns_of(part: Any, names: Sequence[Any]) -> pd.DataFrame:
-    """A piece of a polars or pyarrow table; nulls become NaN."""
+    """Return a piece of a polars or pyarrow table as a DataFrame; nulls become NaN."""
     if type(part).__module__.startswith("pyarrow"):
         return part.to_pandas()
     return pd.DataFrame({name: part[name].to_numpy() for name in names})

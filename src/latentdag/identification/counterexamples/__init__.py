@@ -35,6 +35,7 @@ from latentdag.identification.counterexamples.control import (
     deviation_scores,
     star_tie,
 )
+from latentdag.identification.counterexamples.counterexample import Counterexample
 from latentdag.identification.counterexamples.liu import (
     liu_condition,
     liu_matrix,
@@ -42,13 +43,13 @@ from latentdag.identification.counterexamples.liu import (
     liu_rank,
 )
 from latentdag.identification.counterexamples.missing import (
+    covered_edge,
+    fully_observed,
     missing_intervention,
     missing_source,
     motivating_example,
     observational_only,
 )
-from latentdag.identification.counterexamples.observed import covered_edge, fully_observed
-from latentdag.identification.counterexamples.pairs import Counterexample
 from latentdag.identification.counterexamples.soft import (
     nongeneric_soft,
     soft_graph,

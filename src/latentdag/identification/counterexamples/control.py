@@ -1,6 +1,6 @@
 """Models on which the paper's rule for finding the control ties or errs."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from scipy import linalg
 
 from latentdag.core.exact import TOLERANCE
 from latentdag.core.linalg import range_basis, symmetrize, upper_factor
-from latentdag.identification.counterexamples.pairs import model_of
+from latentdag.model.intervention import Intervention
 from latentdag.model.model import LatentModel
 
 
@@ -38,7 +38,7 @@ class DeviationTie:
 
 
 def deviation_scores(precisions: Any, tol: float = TOLERANCE) -> np.ndarray:
-    """The deviation score of every context, ``r_k = Σ_{l ≠ k} rank(Θ_k − Θ_l)`` (appendix "Reduction").
+    """Return the deviation score of every context, ``r_k = Σ_{l ≠ k} rank(Θ_k − Θ_l)`` (Definition 2).
 
     The sum runs over all other contexts. The paper's definition prints ``l ∈ [K]``, without the control; then a context
     other than the control would have one summand less, and its proof counts them all.
@@ -73,7 +73,7 @@ def deviation_scores(precisions: Any, tol: float = TOLERANCE) -> np.ndarray:
 
 
 def star_tie(n_latents: int = 2) -> DeviationTie:
-    """A star: the control and the context of its root have the same deviation score.
+    """Return a star, in which the control and the context of the root have the same score (Proposition 10 ties).
 
     The appendix takes the context of lowest score for the control. Its proof has ``r_kl ≥ 3`` for a context l whose
     target has parents. But if k targets the only parent of that target, ``Θ_k − Θ_l`` lives in the plane of two rows
@@ -102,18 +102,18 @@ def star_tie(n_latents: int = 2) -> DeviationTie:
     return _deviation_tie(
         "star tie",
         "In a star the control and the context of the root have the same deviation score.",
-        [B_0, *(_perfect(B_0, i, 2.0) for i in range(d))],
+        B_0,
     )
 
 
 def deviation_cancellation() -> DeviationTie:
-    """2 → 1 with numbers for which the rule picks the wrong context: scores (3, 3, 2).
+    """Return 2 → 1 with numbers for which Proposition 10 picks the wrong context: scores (3, 3, 2).
 
     ``Θ_1 − Θ_2`` has rank two for almost all parameters, but not where ::
 
         (λ_1² − b_11²)(b_22² − b_12² − λ_2²) = b_11² b_12²,
 
-    the determinant in the proof of Proposition "identify same target". In integers: ``b = (1, 3; 4)`` with
+    the determinant in the proof of Proposition 9, "identify same target". In integers: ``b = (1, 3; 4)`` with
     ``λ_1 = λ_2 = 2`` gives ``Θ_1 − Θ_2 = 3 (1, −1)^{⊗2}``. Then context 2 has the lowest score, and contexts 1 and 2
     seem to share a target. All assumptions of the paper hold; its proposition on the control asks for no genericity.
 
@@ -124,29 +124,23 @@ def deviation_cancellation() -> DeviationTie:
     >>> deviation_cancellation().scores, deviation_cancellation().chosen
     ((3, 3, 2), (2,))
     """
-    B_0 = np.array([[1.0, 3.0], [0.0, 4.0]])
     return _deviation_tie(
         "deviation cancellation",
         "The differences of two interventional contexts can cancel, and the deviation score then picks one of them.",
-        [B_0, _perfect(B_0, 0, 2.0), _perfect(B_0, 1, 2.0)],
+        np.array([[1.0, 3.0], [0.0, 4.0]]),
     )
 
 
-def _deviation_tie(name: str, statement: str, B: Sequence[np.ndarray]) -> DeviationTie:
-    model = model_of(np.eye(len(B[0])), B)
+def _deviation_tie(name: str, statement: str, B_0: np.ndarray) -> DeviationTie:
+    """Score the model with H = I and one perfect intervention on each latent, all with λ = 2."""
+    contexts = {i + 1: Intervention(f"Z{i + 1}", variance=0.25) for i in range(len(B_0))}
+    model = LatentModel.from_structural(np.eye(len(B_0)), B_0, interventions=contexts, control=0)
     scores = deviation_scores([model.precision(context) for context in model.contexts])
     return DeviationTie(name, statement, model, tuple(scores.tolist()))
 
 
-def _perfect(B_0: np.ndarray, i: int, scale: float) -> np.ndarray:
-    """B_k of a perfect intervention: row i becomes ``scale · e_i``."""
-    B_k = B_0.copy()
-    B_k[i] = 0.0
-    B_k[i, i] = scale
-    return B_k
-
-
 def _difference_rank(P_k: np.ndarray, P_j: np.ndarray, context: int, tol: float) -> int:
+    """Return the rank of ``P_k − P_j``, from its eigenvalues relative to ``P_k + P_j``."""
     F = upper_factor(P_k + P_j, context)
     half = linalg.solve_triangular(F, P_k - P_j, trans="T")
     w = linalg.eigvalsh(symmetrize(linalg.solve_triangular(F, half.T, trans="T")))

@@ -16,7 +16,7 @@ ZERO = 1e-12
 
 
 def liu_matrix(model: LatentModel) -> pd.DataFrame:
-    """L of Liu et al. (2022), Theorem 4.1(iii): how each context changes the latents' sufficient statistics.
+    """Return L of Liu et al. (2022), Theorem 4.1(iii): how each context changes the latents' sufficient statistics.
 
     Column k is ``η_k − η_0``, where ``η_k`` lists the nonzero entries on and above the diagonal of the latent precision
     matrix ``B_kᵀ B_k``: d variances and ``|E|`` pairs. ``|E|`` is the number of edges of the *undirected* graph of that
@@ -48,7 +48,7 @@ def liu_matrix(model: LatentModel) -> pd.DataFrame:
 
 
 def liu_condition(model: LatentModel, tol: float = 1e-9) -> bool:
-    """Whether some choice of contexts makes L invertible, i.e. whether L has full row rank.
+    """Return True if some choice of contexts makes L invertible, that is if L has full row rank.
 
     Parameters
     ----------
@@ -67,11 +67,17 @@ def liu_condition(model: LatentModel, tol: float = 1e-9) -> bool:
 
 
 def liu_rank(model: LatentModel, tol: float = 1e-9) -> int:
-    """The rank of L, decided as in :func:`liu_condition`.
+    """Return the rank of L, decided as in :func:`liu_condition`.
 
     For perfect interventions, n_i of them on latent i with distinct new variances, it is ``Σ_i min(n_i, 1)`` over the
     sources plus ``Σ_i min(n_i, 2)`` over the others: the columns of one target lie in the plane of ``e_i e_iᵀ`` and
     ``m_i m_iᵀ``, with ``m_i`` row i of ``B_0``, or on a line if i is a source.
+
+    Examples
+    --------
+    >>> from latentdag.identification.counterexamples import motivating_example
+    >>> liu_rank(motivating_example().first)
+    1
     """
     L = liu_matrix(model)
     if L.empty:
@@ -87,7 +93,7 @@ def liu_possible(
     contexts: int | Mapping[Hashable, int] = 2,
     kind: Literal["perfect", "soft"] = "perfect",
 ) -> bool:
-    """Whether a graph, and a number of contexts on each latent, make L invertible for generic parameters.
+    """Return True if a graph and a number of contexts on each latent make L invertible for generic parameters.
 
     *Perfect interventions.* The paper argues: L needs ``d + |E|`` independent columns, a third context on the same
     latent adds none, so ``|E| ≤ d``. More is true, since the contexts of a source span only a line: L has rank at most
@@ -127,7 +133,7 @@ def liu_possible(
 
 
 def _contexts_cover_pairs(graph: nx.DiGraph, count: Mapping[Hashable, int]) -> bool:
-    """Whether every pair of the moral graph, diagonal included, gets a context of its own."""
+    """Return True if every pair of the moral graph, diagonal included, gets a context of its own."""
     match: nx.Graph = nx.Graph()
     pairs: set[tuple[str, frozenset[Hashable]]] = set()
     for i in graph:

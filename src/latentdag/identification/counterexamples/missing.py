@@ -1,4 +1,8 @@
-"""Interventions that are missing, and the second model that this leaves."""
+"""Interventions that are missing, and the second model that this leaves.
+
+In the first part latents are hidden. In the second (:func:`covered_edge`, :func:`fully_observed`) nothing is hidden,
+and an edge between two latents without interventions can still be turned round.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,13 +12,13 @@ import networkx as nx
 import numpy as np
 from scipy import linalg
 
-from latentdag.identification.counterexamples.pairs import Counterexample, model_of, pair_of, random_upper
+from latentdag.identification.counterexamples.counterexample import Counterexample, model_of, pair_of, random_upper
 from latentdag.model.intervention import Intervention
 from latentdag.model.model import LatentModel
 
 
 def motivating_example() -> Counterexample:
-    """The introduction's example, with its numbers: one context is too few for two latents.
+    """Return the introduction's example, with its numbers: one context is too few for two latents (Example 1).
 
     The latents are 2 → 1 with ``Z_1 = −Z_2 + ε_1``, and the only context changes the noise of ``Z_2``. The second model
     has no edge: its first latent is the noise ``ε_1 = Z_1 + Z_2``, which no context ever touched.
@@ -39,12 +43,11 @@ def motivating_example() -> Counterexample:
         H=np.linalg.inv([[-2.0, 2.0], [2.0, -1.0]]),
         B=[[[1, 1], [0, 1]], [[1, 1], [0, 2]]],
         H_hat=np.linalg.inv([[-2.0, 4.0], [2.0, -3.0]]),
-        B_hat=[[[1, 0], [0, 1]], [[1, 0], [0, 2]]],
     )
 
 
 def observational_only(model: LatentModel) -> Counterexample:
-    """The control alone: independent latents always fit (section "Worst-case Necessity").
+    """Return the pair that the control alone leaves: independent latents always fit (section "Worst-case Necessity").
 
     The second model's latents are the first's noises, ``Ĥ = Λ B_0 H`` with Λ the noise scales. What stays identified is
     the number of latents and the space they span, nothing about a single one.
@@ -77,7 +80,7 @@ def observational_only(model: LatentModel) -> Counterexample:
 
 
 def missing_intervention(model: LatentModel, latent: str | None = None) -> Counterexample:
-    """One latent without an intervention, in any model: the construction that proves Proposition "non-identifiability".
+    """Return the pair that one latent without an intervention leaves, in any model (proof of Proposition 5).
 
     Replace the latent l by its own noise, ``Ẑ_l = Z_l − Σ_j A_lj Z_j`` (the paper's ``Ĥ_l = (B_0)_l H`` in the units of
     ``Z_l``), and write ``Z_l = Ẑ_l + Σ_j A_lj Z_j`` wherever it acts on others. Then l is a source, and its children
@@ -148,7 +151,7 @@ def missing_intervention(model: LatentModel, latent: str | None = None) -> Count
 
 
 def missing_source(rng: Any = 0) -> Counterexample:
-    """2 → 1 with an intervention on 1 only: the remark after Proposition "non-identifiability", settled.
+    """Return two models for 2 → 1 with an intervention on 1 only (Remark 2, after Proposition 5, settled).
 
     The paper notes that the target and the graph are identified here, since ``Θ_1 − Θ_0`` has rank two, and reports
     "preliminary computational evidence" that the parameters are not. They are not, and the reason is short. Two
@@ -189,10 +192,98 @@ def missing_source(rng: Any = 0) -> Counterexample:
     )
 
 
+def covered_edge(model: LatentModel, source: str, target: str) -> Counterexample:
+    """Return the pair with an edge between two untargeted latents turned round; rows of H stay as they are.
+
+    An edge a → b is *covered* if a and b have the same other parents P. The law of (a, b) given P can be written as
+    a given P, then b given a and P, or the other way round, and neither context on other latents changes it. So the
+    two directions fit every context alike, even if H is known: with H a permutation, all latents are observed, and
+    this is Proposition 4, "worst-case necessity, observed".
+
+    Parameters
+    ----------
+    model : LatentModel
+    source, target : str
+        Of a covered edge. Contexts that target either are dropped.
+
+    See Also
+    --------
+    fully_observed : the worst case of the proposition, for any number of variables.
+
+    Examples
+    --------
+    >>> pair = fully_observed(3, rng=0)
+    >>> sorted(pair.first.graph.edges)
+    [('Z2', 'Z1'), ('Z3', 'Z1'), ('Z3', 'Z2')]
+    >>> sorted(pair.second.graph.edges)
+    [('Z2', 'Z1'), ('Z2', 'Z3'), ('Z3', 'Z1')]
+    >>> pair.moment_gap() < 1e-12
+    True
+    """
+    for name in (source, target):
+        if name not in model.latents:
+            raise ValueError(f"no latent {name!r}; the model has {list(model.latents)}")
+    a, b = model.latents.index(source), model.latents.index(target)
+    others = np.delete(np.arange(model.n_latents), a)
+    A, Omega = model.weights.copy(), model.noise_variance.copy()
+    if A[b, a] == 0:
+        raise ValueError(f"there is no edge {source!r} → {target!r} to turn round")
+    if ((A[a, others] != 0) != (A[b, others] != 0)).any():
+        raise ValueError(f"the edge {source!r} → {target!r} is not covered: its ends have different other parents")
+    w, from_others = A[b, a], A[b].copy()
+    from_others[a] = 0.0
+    # b without a, and then a given b
+    A[b] = from_others + w * A[a]
+    Omega[b] = w**2 * Omega[a] + model.noise_variance[b]
+    back = w * Omega[a] / Omega[b]
+    A[a] = A[a] - back * A[b]
+    A[a, b] = back
+    Omega[a] = Omega[a] * model.noise_variance[b] / Omega[b]
+    kept = {c: v for c, v in model.interventions.items() if not {source, target} & set(v.targets)}
+    first = replace(model, interventions=kept)
+    return Counterexample(
+        "covered edge",
+        f"No context intervenes on {source} or {target}, and their other parents are the same, so {source} → {target} "
+        f"and {target} → {source} have the same moments, whatever is known about H.",
+        first,
+        replace(first, weights=A, noise_variance=Omega),
+    )
+
+
+def fully_observed(n_latents: int, rng: int | np.random.Generator | None = None) -> Counterexample:
+    """Return all variables observed and joined, with d − 2 interventions: one edge can be turned round (Proposition 4).
+
+    The two variables that no context targets are neighbours in the order, here the two sources. One context more, on
+    either of them, would settle the direction: d − 1 are enough when H is a permutation, and d are needed in general
+    (:func:`missing_intervention`).
+
+    Parameters
+    ----------
+    n_latents : int, at least 2
+    rng : seed or generator
+        Of weights and variances.
+
+    Examples
+    --------
+    >>> pair = fully_observed(2, rng=0)
+    >>> list(pair.first.graph.edges), list(pair.second.graph.edges)
+    ([('Z2', 'Z1')], [('Z1', 'Z2')])
+    """
+    if n_latents < 2:
+        raise ValueError(f"an edge needs two variables, got n_latents={n_latents}")
+    rng = np.random.default_rng(rng)
+    d = n_latents
+    weights = np.triu(rng.uniform(0.5, 1.5, (d, d)) * rng.choice([-1.0, 1.0], (d, d)), 1)
+    names = tuple(f"Z{i + 1}" for i in range(d))
+    contexts = {k + 1: Intervention(names[k], variance=float(rng.uniform(2.0, 4.0))) for k in range(d - 2)}
+    model = LatentModel(np.eye(d)[rng.permutation(d)], weights, rng.uniform(0.5, 1.5, d), contexts, latents=names)
+    return covered_edge(model, names[-1], names[-2])
+
+
 def _first_replaceable(model: LatentModel) -> str:
-    targeted = {name for value in model.interventions.values() for name in value.targets}
+    """Return the first latent that has parents and that no context targets."""
     for name, row in zip(model.latents, model.weights, strict=True):
-        if row.any() and name not in targeted:
+        if row.any() and name in model.untargeted:
             return name
     raise ValueError(
         "every latent that has parents is targeted by some context: name the latent whose contexts are to be dropped"
@@ -207,14 +298,10 @@ def _check_acyclic(model: LatentModel) -> None:
 
 
 def _substituted(intervention: Intervention, latent: str, parents: Mapping[str, float]) -> Intervention:
-    """The same intervention where ``latent`` stands for its noise and its parents' part is written out."""
-    parts = []
+    """Return the same intervention where ``latent`` stands for its noise and its parents' part is written out."""
+    changes = {}
     for name, change in intervention.changes.items():
-        if change.weights is None:
-            parts.append(intervention.only(name))
-            continue
-        w = change.weights.get(latent, 0.0)
-        names = list(dict.fromkeys([*change.weights, *(parents if w else ())]))
-        weights = {j: change.weights.get(j, 0.0) + w * parents.get(j, 0.0) for j in names}
-        parts.append(Intervention(name, "soft", change.variance, shift=change.shift, weights=weights))
-    return Intervention.combine(parts)
+        old = change.weights or {}
+        added = {j: old.get(j, 0.0) + old[latent] * a for j, a in parents.items()} if old.get(latent) else {}
+        changes[name] = replace(change, weights=change.weights and {**old, **added})
+    return Intervention.of_changes(changes)

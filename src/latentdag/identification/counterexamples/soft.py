@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from latentdag.identification.counterexamples.pairs import Counterexample, pair_of, random_upper
+from latentdag.identification.counterexamples.counterexample import Counterexample, pair_of, random_upper
 
 
 def nongeneric_soft() -> Counterexample:
-    """A soft intervention that only changes the variance of its target (appendix "Non-generic soft interventions").
+    """Return the pair that a soft intervention leaves if it only changes a variance (appendix B, "Non-generic soft").
 
     Context 1 doubles the row of latent 1 in ``B_0``: weights stay, the noise shrinks. Assumption 1(b) forbids just
     that for a latent with parents. The second model has no edge, and in it all interventions are perfect.
@@ -28,12 +28,11 @@ def nongeneric_soft() -> Counterexample:
         H=np.eye(2),
         B=[[[1, 1], [0, 1]], [[2, 2], [0, 1]], [[1, 1], [0, 2]]],
         H_hat=[[1.0, 1.0], [0.0, 1.0]],
-        B_hat=[[[1, 0], [0, 1]], [[2, 0], [0, 1]], [[1, 0], [0, 2]]],
     )
 
 
 def soft_parameters(rng: Any = 0, entry: float | None = None) -> Counterexample:
-    """Soft interventions leave H open (appendix "Non-identifiability for imperfect interventions", first part).
+    """Return a pair of H that soft interventions leave open (appendix J, "imperfect interventions", first part).
 
     The latents are 2 → 1, a soft intervention on 1 and one on 2, ``H = [[1, H_12], [0, 1]]``. Any other value of
     ``H_12`` fits: a multiple of ``Z_2`` moves from ``Z_1`` as the mixing shows it into the weight of 2 → 1.
@@ -57,23 +56,17 @@ def soft_parameters(rng: Any = 0, entry: float | None = None) -> Counterexample:
     rng = np.random.default_rng(rng)
     B = _random_soft_contexts(rng, 2)
     H_12, drawn = rng.uniform(-2.0, 2.0, size=2)
-    H_hat_12 = drawn if entry is None else float(entry)
-
-    def moved(B_k: np.ndarray) -> np.ndarray:
-        return np.array([[B_k[0, 0], B_k[0, 1] + B_k[0, 0] * (H_12 - H_hat_12)], B_k[1]])
-
     return pair_of(
         "soft parameters",
         "With soft interventions on both latents of 2 → 1, the entry H_12 can have any value.",
         H=[[1.0, H_12], [0.0, 1.0]],
         B=B,
-        H_hat=[[1.0, H_hat_12], [0.0, 1.0]],
-        B_hat=[moved(B_k) for B_k in B],
+        H_hat=[[1.0, drawn if entry is None else float(entry)], [0.0, 1.0]],
     )
 
 
 def soft_graph(rng: Any = 0, entry: float | None = None) -> Counterexample:
-    """Soft interventions identify the closure of the graph, not the graph (same appendix, second part).
+    """Return two graphs with one closure that soft interventions leave open (appendix J, second part).
 
     The first model is 3 → 2 → 1 with 3 → 1, context k a soft intervention on latent k, H unit upper triangular. The
     second lacks 3 → 1. Row 1 of ``B_k H`` takes two values, in the control and in context 1; both must be of the form
@@ -107,27 +100,19 @@ def soft_graph(rng: Any = 0, entry: float | None = None) -> Counterexample:
     first_rows = np.array([B[0][0], B[1][0]])
     left = np.column_stack([first_rows[:, 0], first_rows[:, 1] + first_rows[:, 0] * (H[0, 1] - H_hat[0, 1])])
     H_hat[:2, 2] = np.linalg.solve(left, first_rows @ H[:, 2])
-
-    def moved(B_k: np.ndarray) -> np.ndarray:
-        B_hat = B_k.copy()
-        B_hat[0, 1:] = B_k[0, 1] + B_k[0, 0] * (H[0, 1] - H_hat[0, 1]), 0.0
-        B_hat[1, 2] = B_k[1, 2] + B_k[1, 1] * (H[1, 2] - H_hat[1, 2])
-        return B_hat
-
     return pair_of(
         "soft graph",
         "With a soft intervention on every latent, 3 → 2 → 1 fits with and without the edge 3 → 1.",
         H=H,
         B=B,
         H_hat=H_hat,
-        B_hat=[moved(B_k) for B_k in B],
     )
 
 
 def soft_theorem_gap() -> Counterexample:
-    """Generic by the letter of Assumption 1(b), and yet the partial order is not identified.
+    """Return a pair that is generic by the letter of Assumption 1(b), and yet of two partial orders (gap in Theorem 1).
 
-    The first half of the paper's first theorem says that d generic interventions, soft ones included, identify the
+    The first half of Theorem 1 says that d generic interventions, soft ones included, identify the
     closure of the graph; generic means that the target's row of ``B_k`` is no multiple of that of ``B_0``. Here the
     latents are 3 → 1 ← 2, and context 1 changes the weight of 2 but not that of 3: generic in that sense. The second
     model absorbs the constant part into its first latent, ``Ẑ_1 = Z_1 − A_13 Z_3``, and has no edge 3 → 1.
@@ -157,17 +142,11 @@ def soft_theorem_gap() -> Counterexample:
             [[1, -1, -1], [0, 1, 0], [0, 0, 2]],
         ],
         H_hat=[[1.0, 0.0, -1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-        B_hat=[
-            [[1, -1, 0], [0, 1, 0], [0, 0, 1]],
-            [[1, -2, 0], [0, 1, 0], [0, 0, 1]],
-            [[1, -1, 0], [0, 2, 0], [0, 0, 1]],
-            [[1, -1, 0], [0, 1, 0], [0, 0, 2]],
-        ],
     )
 
 
 def _random_soft_contexts(rng: np.random.Generator, d: int) -> list[np.ndarray]:
-    """``[B_0, …, B_d]``: context k redraws row k, each weight with the other sign, so that all of them change."""
+    """Draw ``[B_0, …, B_d]``: context k redraws row k, each weight with the other sign, so that all of them change."""
     B = [random_upper(rng, d) for _ in range(d + 1)]
     for k in range(1, d + 1):
         row = np.copysign(B[k][k - 1], -B[0][k - 1])

@@ -1,5 +1,11 @@
-"""Rows of numbers as users have them, dense or sparse: what counts as a matrix of numbers, and complaints by name."""
+"""Matrices of numbers as users have them, dense or sparse: what is accepted, and complaints that name the place.
 
+Raw counts are recognised too. Their variance follows their mean, and their depth is in every covariance: the model
+would find the depth. Counts are whole numbers from 0 on with a long tail. Indicators have no values beyond 1, grades
+and codes end soon or have no tail, and readings of an instrument seldom reach 0: none of these cause a warning.
+"""
+
+import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -9,13 +15,22 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from latentdag.errors import RawCountsWarning
+
 _BLOCK_BYTES = 64 * 2**20  # rows are taken to float64 in blocks of this size
 
-#: Whole numbers beyond this have neighbours that float64 cannot tell apart.
+#: float64 cannot tell whole numbers beyond this from their neighbours.
 _WHOLE = 2**53
+
+#: Features that never exceed ``GRADES`` are indicators or grades. Counts exceed ``FEW`` in some feature.
+GRADES, FEW = 2, 5
+
+#: The largest count of a feature, divided by its mean count, is at least this.
+TAIL = 3.0
 
 
 def is_sparse(X: Any) -> bool:
+    """Return True for a sparse matrix or array of scipy."""
     return bool(sparse.issparse(X))
 
 
@@ -67,6 +82,7 @@ def check_dtype(dtype: Any, name: str) -> None:
 
 
 def _unmasked(X: Any, name: str) -> np.ndarray:
+    """Return anything that numpy takes for an array as one; refuse masked values and rows of unequal length."""
     if isinstance(X, np.ma.MaskedArray):
         hidden = np.argwhere(np.ma.getmaskarray(X))
         if len(hidden):
@@ -87,7 +103,7 @@ def _unmasked(X: Any, name: str) -> np.ndarray:
 
 
 def _from_objects(X: np.ndarray, name: str) -> np.ndarray:
-    """Numbers that Python keeps as objects, such as fractions and decimals; nothing else."""
+    """Return float64 of numbers that Python keeps as objects, such as fractions and decimals; refuse anything else."""
     at = _not_a_number(X)
     if at is not None:
         place = ", ".join(map(str, at))
@@ -96,12 +112,13 @@ def _from_objects(X: np.ndarray, name: str) -> np.ndarray:
 
 
 def _not_a_number(X: np.ndarray) -> tuple[int, ...] | None:
-    """Where the first object is that is no real number."""
+    """Return the place of the first object that is no real number, or None."""
     others = (at for at, value in np.ndenumerate(X) if not isinstance(value, Real | np.bool_ | Decimal))
     return next(others, None)
 
 
 def _compressed(X: Any, name: str) -> Any:
+    """Return a sparse matrix as csr; refuse one that is damaged."""
     made = sparse.csr_matrix(X)
     try:
         made.check_format(full_check=True)  # compiled products trust the indices blindly
@@ -111,7 +128,7 @@ def _compressed(X: Any, name: str) -> Any:
 
 
 def numbers(part: pd.DataFrame, where: str) -> np.ndarray:
-    """The rows of a table as float64 (n, p).
+    """Return the rows of a table as float64 (n, p).
 
     Raises
     ------
@@ -135,12 +152,12 @@ def numbers(part: pd.DataFrame, where: str) -> np.ndarray:
 
 
 def as_dense(block: Any) -> np.ndarray:
-    """Rows as an ndarray, in their own precision."""
+    """Return rows as an ndarray, in their own precision."""
     return block.toarray() if is_sparse(block) else np.asarray(block)
 
 
 def dense_rows(X: Any, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """Chosen rows of a matrix as float64 blocks of bounded size."""
+    """Yield chosen rows of a matrix as float64 blocks of bounded size."""
     step = max(1, _BLOCK_BYTES // (8 * X.shape[1]))
     for start in range(0, len(rows), step):
         yield as_dense(X[rows[start : start + step]]).astype(float, copy=False)
@@ -160,3 +177,26 @@ def check_finite(part: Any, rows: np.ndarray, label: Hashable, names: Sequence[s
         f"{rows[i]} (features concerned: {', '.join(map(repr, features[:5]))}{', …' if len(features) > 5 else ''}); "
         "drop or impute them"
     )
+
+
+def warn_of_counts(rows: Any, name: str) -> None:
+    """Warn if rows (n, p), dense or sparse, look like raw counts."""
+    if looks_like_counts(rows):
+        warnings.warn(
+            f"{name} looks like raw counts (whole numbers from 0 to {rows.max():g} with a long tail): divide each row "
+            "by its depth and take log1p first, or the depth will be found as a latent",
+            RawCountsWarning,
+            stacklevel=4,
+        )
+
+
+def looks_like_counts(rows: Any) -> bool:
+    """Return True if all values are whole numbers ≥ 0, and most features go from 0 to several times their mean."""
+    values = rows.data if is_sparse(rows) else rows
+    if rows.shape[0] == 0 or (values < 0).any() or (np.floor(values) != values).any():
+        return False
+    lowest, highest = (np.ravel(m.toarray() if is_sparse(m) else m) for m in (rows.min(axis=0), rows.max(axis=0)))
+    mean = np.ravel(rows.mean(axis=0))
+    counted = highest > GRADES
+    tailed = (lowest == 0) & (highest >= TAIL * mean)
+    return bool(highest.max() > FEW and tailed[counted].mean() > 0.5)

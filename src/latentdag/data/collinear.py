@@ -1,4 +1,4 @@
-"""What means and covariances in float64 forget, and samples do not.
+"""Digits that means and covariances in float64 forget, and samples do not, for features that are nearly collinear.
 
 A covariance forgets directions 1e-8 times smaller than the largest, because it squares them. Where a first look at the
 samples shows such directions, the accumulator sums squares along the principal axes of those samples too, and the
@@ -16,17 +16,17 @@ from scipy import linalg
 
 from latentdag.core.linalg import all_above
 
-#: Deviation along an axis, relative to the largest, below which its square is lost among those of the others.
+#: Deviation along an axis, relative to the largest, below which covariances forget it: its square is lost in rounding.
 FORGOTTEN = 3e-5
 
-#: And below which it is rounding of the samples themselves.
+#: Deviation along an axis, relative to the largest, below which it is rounding of the samples themselves.
 ROUNDING = 1e-12
 
-#: Values beyond this, or below its inverse, are refused later; their squares need not be numbers.
+#: Values beyond this, or below its inverse, are not looked at here: they are refused later.
 LARGE = 1e100
 
 
-#: Relative difference between two ways to say the same, in files.
+#: Relative difference up to which two arrays of a file are taken to say the same.
 SAME = 1e-6
 
 
@@ -46,21 +46,21 @@ class FineScale:
 
     @property
     def variances(self) -> np.ndarray:
-        """Of the features (p,), as the axes take them: an orthogonal matrix, divided by the features' deviations."""
+        """Variances of the features (p,) by which the axes are scaled: an orthogonal matrix divided by deviations."""
         return 1 / np.square(self.axes).sum(axis=0)
 
     @property
     def back(self) -> np.ndarray:
-        """The inverse of the axes (p, p)."""
+        """Inverse of the axes (p, p)."""
         return self.variances[:, None] * self.axes.T
 
     def along(self, axes: np.ndarray) -> "FineScale":
-        """The same along other axes."""
+        """Return the same covariances along other axes (p, p)."""
         turn = axes @ self.back
         return FineScale(axes, turn @ self.covariances @ turn.T)
 
     def select(self, rows: Sequence[int]) -> "FineScale":
-        """Only these contexts."""
+        """Return the covariances of these contexts only."""
         return FineScale(self.axes, self.covariances[list(rows)])
 
     def check(self, S: np.ndarray) -> None:
@@ -82,7 +82,7 @@ class FineScale:
             raise ValueError("the covariances along the axes are not those of the features")
 
     def varying(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The axes (r, p) along which the features vary by more than rounding, and the covariances (K+1, r, r)."""
+        """Return the axes (r, p) along which features vary by more than rounding, and the covariances (K+1, r, r)."""
         pooled = np.einsum("k,kj->j", counts / counts.sum(), np.diagonal(self.covariances, axis1=1, axis2=2))
         kept = np.flatnonzero(pooled > ROUNDING**2 * pooled.max())
         return self.axes[kept], self.covariances[:, kept][:, :, kept]
@@ -90,7 +90,7 @@ class FineScale:
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is complained about in the end
 def two_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``a + b`` of vectors (p,) as the float64 number and the rest that rounding took off it (2, p); Knuth's."""
+    """Return ``a + b`` of vectors (p,) as two numbers (2, p): the rounded sum and what rounding took off (Knuth)."""
     whole = a + b
     part = whole - a
     return np.array([whole, (a - (whole - part)) + (b - part)])

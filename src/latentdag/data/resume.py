@@ -1,4 +1,4 @@
-"""Work in progress on disk: the sums so far, and what they are sums of."""
+"""Go on where a killed run stopped: a file with the sums so far, and with what they are sums of."""
 
 import os
 import time
@@ -10,7 +10,7 @@ import numpy as np
 
 from latentdag.data.accumulate import Accumulator
 from latentdag.data.schema import FieldError, Layout
-from latentdag.data.storage import load_arrays, naming_file, save_arrays
+from latentdag.data.store import load_arrays, naming_file, save_arrays
 from latentdag.errors import DamagedCheckpointWarning, FileError, SourceChangedWarning
 
 _FILE = Layout(
@@ -22,10 +22,10 @@ _FILE = Layout(
     },
 )  # fmt: skip
 
-#: Share of the time that may go into writing.
+#: Largest share of the time that goes into writing.
 _SHARE = 0.1
 
-#: What says which data these are, and not in which state.
+#: Parts of the identity of a source that say which data these are; the other parts say in which state they are.
 NAMES = ("file", "folder", "layer")
 
 
@@ -55,7 +55,7 @@ class ProgressFile:
         self.took = 0.0
 
     def restore(self, sums: Accumulator, block_rows: int) -> int:
-        """Fill in what an earlier run left; the number of blocks that are done.
+        """Fill in what an earlier run left; return the number of blocks that are done.
 
         Sums of data that changed since are worth nothing: the work begins anew, with a warning. Sums of other data or
         with other options may be wanted still, so they are not overwritten.
@@ -87,7 +87,7 @@ class ProgressFile:
         return int(meta["blocks"])
 
     def _changed(self, source: dict[str, str], options: dict[str, str]) -> bool:
-        """Whether the data are others than they were; refuses a file that belongs to other work."""
+        """Return True if the data changed since; refuse a file that belongs to other work."""
         changed = different(source, self.source)
         if any(name in NAMES for name in changed) or (not changed and different(options, self.options)):
             there, now = {**source, **options}, {**self.source, **self.options}
@@ -114,9 +114,11 @@ class ProgressFile:
                 raise FieldError("blocks", f"{blocks} blocks of {block_rows} rows are not what was counted")
 
     def due(self) -> bool:
+        """Return True if it is time to write again."""
         return time.monotonic() - self.written >= max(self.every, self.took / _SHARE)
 
     def write(self, sums: Accumulator, blocks: int) -> None:
+        """Write the sums over the first ``blocks`` blocks."""
         began = time.monotonic()
         meta = {"source": self.source, "options": self.options, "blocks": blocks}
         save_arrays(self.path, _FILE, {name: getattr(sums, name) for name in Accumulator.STATE}, meta)
@@ -125,5 +127,5 @@ class ProgressFile:
 
 
 def different(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
-    """Names of what is not the same in both."""
+    """Return the names of what is not the same in both."""
     return [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]

@@ -1,4 +1,4 @@
-"""Files: one zip of plain arrays and one JSON text per object. No pickle; written whole or not at all.
+"""Files without pickle: one zip of plain arrays and one JSON text per object, written whole or not at all.
 
 Readers trust nothing: the text is read and checked first, then the headers of the arrays, and only then the arrays
 themselves. Members are never compressed, so a file takes no more memory than it has bytes.
@@ -23,19 +23,19 @@ import numpy as np
 from latentdag.data.schema import FieldError, Layout, check_field, headers, parse_json, shown
 from latentdag.errors import FileError
 
-#: Raised when a later version cannot be read by this one.
+#: Version of the files. It grows when files change so that older versions of latentdag cannot read them.
 FORMAT_VERSION = 1
 
-#: Bytes of a file's JSON text at most, in four bytes per character: names for 800,000 features of 20 letters.
+#: Largest JSON text of a file in bytes, at four bytes per character: names for 800,000 features of 20 letters.
 LARGEST_TEXT = 2**26
 
-#: What reading a damaged zip file may raise.
+#: Errors that reading a damaged zip file may raise.
 _UNREADABLE = (OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError, ArithmeticError,
                struct.error, zipfile.BadZipFile)  # fmt: skip
 
 _MEND = "the file is damaged: make it again"
 
-#: The header that numpy writes, for the few types that are used here.
+#: The header that numpy writes for arrays of the few types that are used here.
 _HEADER = re.compile(
     r"\{'descr': '([<>|](?:f8|i8|b1|U\d{1,9}))', 'fortran_order': (?:True|False), 'shape': \(([\d, ]*)\), \} *\n"
 )
@@ -95,7 +95,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
 
 
 def hold(file: IO[Any]) -> bool | None:
-    """Mark an open file as this process's: True if it is ours now, False if it is another's, None if nobody can tell.
+    """Lock an open file: return True if it is ours now, False if it is another's, None if nobody can tell.
 
     The system forgets the mark when the file is closed or the process ends, however it ends.
     """
@@ -111,6 +111,7 @@ def hold(file: IO[Any]) -> bool | None:
 
 
 def _clear_unfinished(target: Path) -> None:
+    """Remove temporary files that killed runs left beside a target."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.????????{UNFINISHED}"):
         with suppress(OSError), left.open("rb") as file:
             # a file this young may be one that its process has just made and not marked yet
@@ -168,6 +169,28 @@ def read_json(path: str | os.PathLike[str], kind: Any) -> Any:
         return found
 
 
+def to_plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: mappings with text keys, lists, text, numbers, booleans and ``None``.
+
+    Numpy arrays and scalars become lists and Python numbers, at any depth. Numbers that are not finite become ``None``,
+    because JSON has no word for them. Anything else, such as a date, becomes its text.
+
+    Examples
+    --------
+    >>> to_plain({"n": np.int64(3), 2: np.array([0.5, np.nan]), "pair": ("WT", True)})
+    {'n': 3, '2': [0.5, None], 'pair': ['WT', True]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(part) for part in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return to_plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
 @contextmanager
 def naming_file(path: str | os.PathLike[str], field: str = "file") -> Iterator[None]:
     """Turn whatever goes wrong while a file is read into one :class:`~latentdag.errors.FileError`."""
@@ -185,6 +208,7 @@ def naming_file(path: str | os.PathLike[str], field: str = "file") -> Iterator[N
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to read; say in one sentence why it cannot be opened."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name a file in it")
     if not path.is_file():
@@ -198,7 +222,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """The members by name, if together they take no more than there is on disk."""
+    """Return the members of an archive by name; refuse those that claim more bytes than there are on disk."""
     listed = archive.infolist()
     members = {member.filename.removesuffix(".npy"): member for member in listed}
     if len(members) < len(listed):
@@ -214,7 +238,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
 
 
 def _meta(path: Path, layout: Layout, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> dict[str, Any]:
-    """The JSON text of a file of this kind and a version that is known."""
+    """Return the JSON of a file; refuse another kind, or a version that is not known."""
     dtype, shape = _header(archive, member, "meta")
     if dtype.kind != "U" or shape or dtype.itemsize > LARGEST_TEXT:
         raise FieldError("meta", f"must be one text of {LARGEST_TEXT} bytes at most")
@@ -232,7 +256,7 @@ def _meta(path: Path, layout: Layout, archive: zipfile.ZipFile, member: zipfile.
 
 
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> tuple[np.dtype, tuple[int, ...]]:
-    """Type and shape of an array, if the member is just as long as they say."""
+    """Return type and shape of an array; refuse a member that is not exactly as long as they say."""
     with archive.open(member) as file:
         start = file.read(10)  # magic, version 1.0, length of the header
         length = int.from_bytes(start[8:], "little")

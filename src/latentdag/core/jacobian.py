@@ -1,0 +1,320 @@
+"""Derive once how a model's moments move with its parameters, and from that its Fisher information.
+
+docs/math.md, section "Information and standard errors", has the same in formulas.
+
+**The point.** A latent DAG has *mechanisms*: one structural row per latent in the contexts that leave it alone
+(together ``B_0``), and one more for each latent that a context targets. Number them 0 … d − 1 and d … d + q − 1.
+Context k puts d of them to work, one per latent, and their rows make ``B_k``. Its noise rows are ``F_k = B_k H``:
+applied to a sample they give ``F_k x = e + τ_k`` with e white and τ_k the mean noise of these mechanisms.
+
+**The parameters** are, in this order,
+
+* X (d, d), with ``dH = X M`` and ``M = B_0 H`` the noise rows of the control;
+* β, the free entries of the mechanisms' rows: weights of edges, and own entries (noise variances) where they are free.
+  Scaling a row of H changes no law, so whoever inverts the information must hold the diagonal of ``B_0`` fixed;
+* if means are used, τ, the mean noise of every mechanism. Features are measured from the model's offset, so that the
+  first d of them are 0 at a fitted point.
+
+**First map.** All mechanisms' rows of ``B H`` together move by ``V M`` with
+
+    V = rows X + β B_0^{-1}      (d + q, d).
+
+Most parameters move few rows, so this map is sparse (`Point.rows_by_parameters`).
+
+**Second map.** In context k the noise rows move by ``dF_k = Ω_k F_k``, where
+
+    Ω_k = V_k D_k^{-1},   V_k the rows of V at work there,   D_k = B_k B_0^{-1}.
+
+``D_k`` is the identity but for the rows of the targets, and so is its inverse: ``D_k^{-1} = I − Σ_i e_i g_i``. In the
+coordinates of the noises, covariances move by ``−(Ω_k + Ω_kᵀ)`` and means by ``dτ_k − Ω_k τ_k = dτ_k − V_k δ_k`` with
+``δ_k = D_k^{-1} τ_k``. This map has a few coefficients per entry, too (`moments_by_rows`).
+
+**All else follows.** With J the product of both maps, each context weighted by √n_k,
+
+* J is the tangent map of the model, which tests of the model against free moments need (`tangent`);
+* the expected information of Gaussian samples is JᵀJ, that is ``Σ_k n_k/2 ‖Ω_k + Ω_kᵀ‖² + Σ_k n_k ‖dτ_k − Ω_k τ_k‖²``
+  (`information`). The second map's part of it, `quadratic_form`, serves for edges that are not in the model, too;
+* a sample's score is −e (M x)ᵀ in V, up to a constant, and the transpose of the first map brings it to the parameters
+  (`scores`);
+* Newton's method multiplies with the information many times, and does so without a matrix where d is large
+  (:mod:`latentdag.core.newton`).
+
+**More dimensions than latents.** With ``w = W x`` the white remainder, uncorrelated with the latents, ``dH`` has a
+further part V W, the regression of w on the latents a part Y and its mean a part κ. Each of the r − d coordinates of w
+has the same information about its column v of V, its row y of Y and its κ, and none about anything else
+(`outer_information`):
+
+    Σ_k n_k ‖B_k v + D_k^{-T} y‖² + Σ_k n_k (κ − y δ_k)².
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from latentdag.core.effort import DENSE_UP_TO
+from latentdag.core.likelihood import Design, Mechanism
+from latentdag.core.linalg import Array, BoolArray, IntArray
+
+#: A full or a sparse matrix: both multiply with @.
+Matrix = Any
+
+#: Columns of a large information matrix that are made at a time.
+COLUMNS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Hold a model in arrays, with all that its information depends on.
+
+    Attributes
+    ----------
+    rows : (d + q, d) structural rows of the mechanisms, noise variance one: ``B_0``, then the intervened rows
+    target, context : (q,) the latent and the context of each intervened mechanism; the control is context 0
+    free : (d + q, d) bool, the entries of ``rows`` that are parameters
+    n : (K + 1,) weight of each context
+    tau : (d + q,) mean noise of each mechanism in standard deviations, or None where every context has a free mean
+    fits_means : bool
+        Whether τ are parameters. The optimiser says no: it holds those of mechanisms left alone at their value, and
+        profiles out the others, each of which explains one mean alone.
+    """
+
+    rows: Array
+    target: IntArray
+    context: IntArray
+    free: BoolArray
+    n: Array
+    tau: Array | None = None
+    fits_means: bool = True
+
+    @property
+    def d(self) -> int:
+        return int(self.rows.shape[1])
+
+    @property
+    def B(self) -> Array:
+        """B_0 (d, d)."""
+        return self.rows[: self.d]
+
+    @property
+    def b(self) -> Array:
+        """Intervened rows (q, d)."""
+        return self.rows[self.d :]
+
+    @cached_property
+    def B_inv(self) -> Array:
+        return np.asarray(np.linalg.inv(self.B))
+
+    @cached_property
+    def at_work(self) -> IntArray:
+        """(K + 1, d): the mechanism of each latent in each context."""
+        at_work = np.tile(np.arange(self.d), (len(self.n), 1))
+        at_work[self.context, self.target] = self.d + np.arange(len(self.target))
+        return at_work
+
+    @cached_property
+    def G(self) -> Array:
+        """g (q, d) with ``D_k^{-1} = I − Σ_i e_i g_i`` over the intervened mechanisms of context k."""
+        q, change = np.arange(len(self.target)), self.b @ self.B_inv
+        change[q, self.target] -= 1.0
+        G = change / (1.0 + change[q, self.target])[:, None]
+        for k in np.flatnonzero(np.bincount(self.context) > 1):
+            mine = np.flatnonzero(self.context == k)
+            t = self.target[mine]
+            G[mine] = np.linalg.solve(np.eye(len(t)) + change[np.ix_(mine, t)], change[mine])
+        return G
+
+    @cached_property
+    def D_inv(self) -> Array:
+        """D_k^{-1} (K + 1, d, d)."""
+        D_inv = np.repeat(np.eye(self.d)[None], len(self.n), axis=0)
+        D_inv[self.context, self.target] -= self.G
+        return D_inv
+
+    @cached_property
+    def delta(self) -> Array:
+        """δ_k (K + 1, d): the mean of ``M x`` in each context; zero where means are free."""
+        if self.tau is None:
+            return np.zeros((len(self.n), self.d))
+        return np.asarray(np.einsum("kij,kj->ki", self.D_inv, self.tau[self.at_work]))
+
+    @property
+    def n_means(self) -> int:
+        """Number of τ that are parameters."""
+        return len(self.rows) if self.tau is not None and self.fits_means else 0
+
+    @property
+    def size(self) -> int:
+        """Number of parameters P."""
+        return self.d**2 + int(self.free.sum()) + self.n_means
+
+    @property
+    def n_outer(self) -> int:
+        """Number of parameters (v, y, κ) of each dimension beyond the latents."""
+        return 2 * self.d + (self.tau is not None)
+
+    def pack(self, X: Array | None = None, rows: Array | None = None, tau: Array | None = None) -> Array:
+        """Return gradients (m, P) from those in X (m, d, d), in the rows (m, d + q, d) and in τ (m, d + q)."""
+        m = next(len(given) for given in (X, rows, tau) if given is not None)
+        out, ends = np.zeros((m, self.size)), (self.d**2, self.size - self.n_means)
+        if X is not None:
+            out[:, : ends[0]] = X.reshape(m, -1)
+        if rows is not None:
+            out[:, ends[0] : ends[1]] = rows[:, self.free]
+        if tau is not None and self.n_means:
+            out[:, ends[1] :] = tau
+        return out
+
+    def pull(self, V: Array, tau: Array | None = None) -> Array:
+        """Return gradients (m, P) from those in V (m, d + q, d) and τ (m, d + q): the first map, transposed."""
+        flat = V.reshape(len(V), -1)
+        if self.n_means:
+            flat = np.hstack([flat, np.zeros((len(V), self.n_means)) if tau is None else tau])
+        return np.asarray((self.rows_by_parameters.T @ flat.T).T)
+
+    @cached_property
+    def rows_by_parameters(self) -> Matrix:
+        """The first map: from parameters to the entries of V, row by row, and then to τ."""
+        d, at, j = self.d, np.arange(self.d), np.nonzero(self.free)
+        m, i = np.nonzero(self.rows)
+        nu = np.arange(self.n_means)
+        of_X = self.rows[m, i, None].repeat(d, axis=1), m[:, None] * d + at, i[:, None] * d + at
+        entries = d**2 + np.arange(len(j[0]))[:, None].repeat(d, axis=1)
+        of_beta = self.B_inv[j[1]], j[0][:, None] * d + at, entries
+        of_tau = np.ones(len(nu)), self.rows.size + nu, d**2 + len(j[0]) + nu
+        return _matrix([of_X, of_beta, of_tau], (self.rows.size + self.n_means, self.size), d)
+
+
+def fitted_point(
+    design: Design,
+    mechanisms: Sequence[Mechanism],
+    rows: Array,
+    tau: Array | None = None,
+    fits_means: bool = True,
+) -> Point:
+    """Return the point of a design at the structural rows of its mechanisms, their own entries among the parameters."""
+    free = np.zeros(rows.shape, dtype=bool)
+    for mine, mechanism in zip(free, mechanisms, strict=True):
+        mine[[*mechanism.parents, mechanism.latent]] = True
+    hit = mechanisms[rows.shape[1] :]
+    target = np.array([mechanism.latent for mechanism in hit], dtype=np.intp)
+    context = np.array([mechanism.context for mechanism in hit], dtype=np.intp)
+    return Point(rows, target, context, free, design.n, tau, fits_means)
+
+
+def optimiser_point(design: Design, mechanisms: Sequence[Mechanism], rows: Array, H: Array) -> Point:
+    """Return the point at which the optimiser takes the information: mean noises are read off the data, not fitted."""
+    if design.means is None:
+        return fitted_point(design, mechanisms, rows)
+    d = design.d
+    tau = np.zeros(len(rows))
+    tau[d:] = np.einsum("qj,qj->q", rows[d:] @ H, design.means[[mechanism.context for mechanism in mechanisms[d:]]])
+    return fitted_point(design, mechanisms, rows, tau, fits_means=False)
+
+
+def _matrix(parts: Sequence[tuple[Array, IntArray, IntArray]], shape: tuple[int, int], d: int) -> Matrix:
+    """Return a matrix from values, row and column indices, none of them twice; sparse if there are many latents."""
+    value, row, column = (np.concatenate([part[x].ravel() for part in parts]) for x in range(3))
+    if d > DENSE_UP_TO:
+        return sparse.csr_array((value, (row, column)), shape=shape)
+    full = np.zeros(shape)
+    full[row, column] = value
+    return full
+
+
+def moments_by_rows(point: Point) -> Matrix:
+    """Return the second map: from V and τ to the moments of every context in its noise coordinates, times √n_k.
+
+    Each context has d (d + 1) / 2 entries of ``Ω_k + Ω_kᵀ``, upper triangle row by row, those on the diagonal divided
+    by √2; then, if means are used, d entries of ``dτ_k − V_k δ_k``.
+    """
+    d, root = point.d, np.sqrt(point.n)
+    n_pairs = d * (d + 1) // 2
+    size = n_pairs + d * (point.tau is not None)
+    # Ω_ab = Σ_c V_ac (D_k^{-1})_cb, for all a at once
+    k, c, b = np.nonzero(point.D_inv)
+    a = np.arange(d)[:, None]
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    value = point.D_inv[k, c, b] * root[k] * np.where(a == b, np.sqrt(2.0), 1.0)
+    parts = [(value, k * size + low * (2 * d - low - 1) // 2 + high, point.at_work[k].T * d + c)]
+    if point.tau is not None:
+        seen = np.ones(point.at_work.shape, dtype=bool) if point.fits_means else point.at_work < d
+        k, a = np.nonzero(seen)
+        entry, mechanism = k * size + n_pairs + a, point.at_work[k, a]
+        columns = mechanism[:, None] * d + np.arange(d)
+        parts.append((-root[k, None] * point.delta[k], entry[:, None].repeat(d, axis=1), columns))
+        if point.fits_means:
+            parts.append((root[k], entry, point.rows.size + mechanism))
+    return _matrix(parts, (len(point.n) * size, point.rows.size + point.n_means), d)
+
+
+def quadratic_form(point: Point) -> Matrix:
+    """Return the information about V and τ, to which the first map adds which of their changes are possible."""
+    S = moments_by_rows(point)
+    return S.T @ S
+
+
+def as_array(A: Matrix) -> Array:
+    """Return a matrix as a full array."""
+    return A if isinstance(A, np.ndarray) else np.asarray(A.toarray())
+
+
+def tangent(point: Point) -> Array:
+    """Return J, (K + 1) · (d (d + 1) / 2 [+ d]) by P: how moments in noise coordinates move with the parameters."""
+    return as_array(moments_by_rows(point) @ point.rows_by_parameters)
+
+
+def information(point: Point) -> Array:
+    """Return the expected Fisher information JᵀJ (P, P) of Gaussian samples."""
+    P = point.rows_by_parameters
+    across = P.T @ quadratic_form(point)
+    if isinstance(P, np.ndarray):
+        return np.asarray(across @ P)
+    total = np.empty((point.size, point.size))
+    P = P.tocsc()
+    for start in range(0, point.size, COLUMNS):  # the product is full, and a sparse form of it would take more memory
+        stop = min(start + COLUMNS, point.size)
+        total[:, start:stop] = (across @ P[:, start:stop]).toarray()
+    return total
+
+
+def outer_information(point: Point) -> Array:
+    """Return the information (2d + 1, 2d + 1) about a column v, a row y and its κ; (2d, 2d) where means are free."""
+    J = np.concatenate([point.rows[point.at_work], point.D_inv.swapaxes(1, 2)], axis=2)
+    total = np.tensordot(J * point.n[:, None, None], J, axes=([0, 1], [0, 1]))
+    if point.tau is None:
+        return np.asarray(total)
+    mean = np.hstack([np.zeros_like(point.delta), -point.delta, np.ones((len(point.n), 1))])
+    return np.asarray(np.pad(total, (0, 1)) + (mean.T * point.n) @ mean)
+
+
+def scores(point: Point, k: int, z: Array, w: Array | None = None) -> Array:
+    """Return the scores (m, P [+ n_outer × (r − d)]) of single samples of context k, up to a constant.
+
+    A sample has ``dℓ = tr Ω_k − eᵀ Ω_k (e + τ_k) + eᵀ dτ_k``, and ``D_k^{-1} (e + τ_k)`` is ``M x``. So the score is
+    ``−e (M x)ᵀ`` in the rows of V at work and e in their τ; ``−(B_kᵀ e) wᵀ``, ``−w (M x)ᵀ`` and w in V, Y and κ.
+    Constants drop out of a covariance about the mean.
+
+    Parameters
+    ----------
+    z : (m, d)
+        Latents of the samples, measured from the offset; where means are free, from the context's own mean.
+    w : (m, r − d), optional
+        The remainder, measured from there, too.
+    """
+    at_work = point.at_work[k]
+    e, x = z @ point.rows[at_work].T, z @ point.B.T
+    if point.tau is not None:
+        e -= point.tau[at_work]
+    own = (at_work[:, None] * point.d + np.arange(point.d)).ravel()
+    inner = (-e[:, :, None] * x[:, None, :]).reshape(len(z), -1)
+    out = np.asarray((point.rows_by_parameters[own].T @ inner.T).T)
+    if point.n_means:
+        out[:, point.size - point.n_means + at_work] = e
+    if w is None:
+        return out
+    by_w = np.hstack([-e @ point.rows[at_work], -x, np.ones((len(z), int(point.tau is not None)))])
+    return np.hstack([out, (by_w[:, :, None] * w[:, None, :]).reshape(len(z), -1)])

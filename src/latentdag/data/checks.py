@@ -1,0 +1,85 @@
+"""Checks that counts, means and covariances must pass to become moments. Messages name the context and the feature."""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from latentdag.core.linalg import symmetrize
+from latentdag.data import labels as lb
+
+#: Smallest and largest standard deviation, and largest mean. Sums of their fourth powers are still float64 numbers.
+SMALLEST, LARGEST = 1e-70, 1e70
+
+
+def check_distinct(present: list[Hashable]) -> list[Hashable]:
+    """Return labels of contexts; refuse what :func:`latentdag.data.labels.check_labels` refuses, and repeated ones."""
+    lb.check_labels(present)
+    repeated = [label for label, times in Counter(present).items() if times > 1]
+    if repeated:
+        raise ValueError(f"context label {repeated[0]!r} occurs more than once: merge its moments with + first")
+    return present
+
+
+def check_sizes(means: np.ndarray, covariances: np.ndarray, contexts: Sequence[Hashable], names: Sequence[str]) -> None:
+    """Complain about a feature whose mean or deviation, in any context (K, p), is too large or too small."""
+    variances = np.abs(np.diagonal(covariances, axis1=1, axis2=2))  # rounding can leave residuals below zero
+    large = ~(variances <= LARGEST**2) | ~(np.abs(means) <= LARGEST)
+    small = (variances < SMALLEST**2) & (variances != 0)
+    for wrong, what in ((large, "large"), (small, "small")):
+        if wrong.any():
+            k, j = np.argwhere(wrong)[0]
+            raise ValueError(
+                f"context {contexts[k]!r}: the values of feature {names[j]!r} are too {what} (mean {means[k, j]:.3g}, "
+                f"standard deviation {np.sqrt(variances[k, j]):.3g}; {SMALLEST:g} to {LARGEST:g} can be worked with): "
+                "give it other units"
+            )
+
+
+def check_counts(counts: Any, present: Sequence[Hashable]) -> np.ndarray:
+    """Return one positive whole count per context (K+1,); one number stands for all of them."""
+    n = np.asarray(counts)
+    n = np.full(len(present), n) if n.ndim == 0 else n
+    if n.shape != (len(present),):
+        raise ValueError(f"counts must be one number or one per context ({len(present)}), got shape {n.shape}")
+    for label, count in zip(present, n, strict=True):
+        if not (np.isfinite(count) and count >= 1 and count == int(count)):
+            raise ValueError(f"context {label!r}: the count must be a positive whole number, got {count}")
+    return n.astype(np.int64)
+
+
+def check_values(S: np.ndarray, mean: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
+    """Check that a mean and a covariance are finite, and the covariance symmetric."""
+    if not np.isfinite(mean).all():
+        j = int(np.argmax(~np.isfinite(mean)))
+        raise ValueError(f"context {label!r}: the mean of feature {names[j]!r} is {mean[j]}")
+    if not np.isfinite(S).all():
+        i, j = np.argwhere(~np.isfinite(S))[0]
+        raise ValueError(f"context {label!r}: the covariance of {names[i]!r} and {names[j]!r} is {S[i, j]}")
+    check_sizes(mean[None], S[None], [label], names)
+    scale = np.sqrt(np.abs(np.diagonal(S)))
+    with np.errstate(over="ignore"):
+        gap = np.abs(S - S.T)
+    if (gap > 1e-8 * np.maximum(np.outer(scale, scale), 1e-300)).any():
+        i, j = divmod(int(np.argmax(gap)), len(S))
+        raise ValueError(
+            f"context {label!r}: the covariance is not symmetric: [{names[i]!r}, {names[j]!r}] is {S[i, j]:.6g} but "
+            f"[{names[j]!r}, {names[i]!r}] is {S[j, i]:.6g}"
+        )
+
+
+def check_covariance(S: np.ndarray, mean: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
+    """Check a covariance that a user gives: as :func:`check_values`, and positive semi-definite.
+
+    Files are not asked for eigenvalues, which take longer than reading them.
+    """
+    check_values(S, mean, label, names)
+    scale = np.sqrt(np.abs(np.diagonal(S)))
+    safe = np.where(scale > 0, scale, 1.0)
+    smallest = np.linalg.eigvalsh(symmetrize(S) / np.outer(safe, safe))[0]
+    if smallest < -1e-8:
+        raise ValueError(
+            f"context {label!r}: the covariance is not positive semi-definite (smallest eigenvalue of the "
+            f"correlation matrix {smallest:.3g}); was it rounded, or a precision matrix given instead?"
+        )

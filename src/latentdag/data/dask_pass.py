@@ -1,0 +1,136 @@
+"""The sums over a Dask array, on any of Dask's schedulers.
+
+Contexts are dealt into groups whose covariances are small together, and rows into runs of blocks with at least as many
+rows of the group as its covariances have: no partial result is ever larger than the rows behind it, and none holds the
+covariances of all contexts. Partial results meet in a tree of small fan-in. All tasks are pure functions of their
+inputs, so what a lost worker had done is done again elsewhere.
+
+The first look at the rows (:mod:`latentdag.data.prepare`) reads the first chunk once more than the sums do.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from latentdag.data.accumulate import Accumulator, ContextSums, Sums, merged_sums, mirror_lower
+from latentdag.data.matrices import as_rows
+from latentdag.data.prepare import Plan, require_memory
+from latentdag.data.sources.reader import Reader, naming_source
+from latentdag.optional import optional
+
+#: Bytes of covariances that one task makes, at most (or one covariance, if that is larger).
+GROUP_BYTES = 128 * 2**20
+
+#: The sums of each context that occurs, by its position; scatters are packed lower triangles.
+Partial = dict[int, ContextSums]
+
+
+def dask_sums(reader: Reader, plan: Plan, split_every: int, memory_limit: float | None = None) -> Sums:
+    """Return the sums over the Dask array of a reader, made where its chunks are.
+
+    Parameters
+    ----------
+    reader : Reader of a Dask array of ndarray or csr chunks
+    plan : Plan
+    split_every : int
+        Partial results that meet in one task.
+    memory_limit : bytes of this process, or None for 80 % of what is free
+    """
+    # two of each matrix: packed parts, and what they become
+    require_memory(reader.name, len(plan.contexts), len(plan.names), 2, 0, memory_limit)
+    if split_every < 2:
+        raise ValueError(f"split_every must be at least 2, got {split_every}")
+    dask = optional("dask", "big", "a Dask array")
+    X = reader.dask
+    X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X  # chunks of whole rows
+    axes = dask.delayed(plan.axes)
+    groups = _partials(dask.delayed, X, plan, reader.chosen, axes)
+    with naming_source(reader.name):
+        (parts,) = dask.compute([_tree(dask.delayed, partials, axes, split_every) for partials in groups])
+    return _unpacked(parts, plan)
+
+
+def _partials(delayed: Any, X: Any, plan: Plan, chosen: np.ndarray | None, axes: Any) -> list[list[Any]]:
+    """Return the partial results of every group of contexts over runs of blocks; nothing is computed yet."""
+    size, p = len(plan.contexts), len(plan.names)
+    per_group = int(max(1, GROUP_BYTES // (8 * p * p)))
+    groups = np.array_split(np.arange(size), -(-size // per_group))
+    group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    way = plan.names, plan.sparse_products
+    about = [delayed((group, tuple(plan.contexts[k] for k in group), *way)) for group in groups]
+    waiting: list[list[Any]] = [[] for _ in groups]
+    rows = [0] * len(groups)
+    made: list[list[Any]] = [[] for _ in groups]
+    first = 0
+    for block, n in zip(X.to_delayed().ravel(), X.chunks[0], strict=True):
+        here = slice(first, first + n)
+        codes = plan.codes[here].astype(np.int32)
+        # One node for what all groups need of a block's rows, so that the graph stays small.
+        beside = delayed((codes, plan.covariates(here), first, chosen))
+        held = np.bincount(group_of[codes], minlength=len(groups))
+        for g in np.flatnonzero(held):
+            waiting[g].append(delayed(_rows_of)(block, beside, groups[g]))
+            rows[g] += int(held[g])
+            if rows[g] >= len(groups[g]) * p:
+                made[g].append(delayed(_partial)(waiting[g], about[g], axes))
+                waiting[g], rows[g] = [], 0
+        first += n
+    for done, rest, told in zip(made, waiting, about, strict=True):
+        if rest:
+            done.append(delayed(_partial)(rest, told, axes))
+    return made
+
+
+def _tree(delayed: Any, parts: list[Any], axes: Any, split_every: int) -> Any:
+    """Return one result of many, merging ``split_every`` at a time; nothing is computed yet."""
+    while len(parts) > 1:
+        parts = [delayed(_merged)(parts[i : i + split_every], axes) for i in range(0, len(parts), split_every)]
+    return parts[0]
+
+
+# ---- tasks ------------------------------------------------------------------------------------------------------
+
+
+def _rows_of(block: Any, beside: Any, members: np.ndarray) -> tuple[Any, ...]:
+    """Return the rows of a block that belong to a group: matrix, codes within the group, row numbers, covariates."""
+    codes, C, first, chosen = beside
+    mine = np.flatnonzero((codes >= members[0]) & (codes <= members[-1]))
+    rows = as_rows(block)[mine]
+    rows = rows if chosen is None else rows[:, chosen]
+    return rows, codes[mine] - members[0], mine + first, None if C is None else C[mine]
+
+
+def _partial(pieces: Sequence[tuple[Any, ...]], about: Any, axes: np.ndarray) -> Partial:
+    """Return the sums over the rows of one group of contexts in a run of blocks."""
+    members, contexts, names, sparse_products = about
+    sums = Accumulator(contexts, names, sparse_products, axes=axes)
+    for rows, codes, numbers, C in pieces:
+        sums.add(rows, codes, numbers, C)
+    made = sums.finish()
+    lower, finer = np.tril_indices(len(names)), np.tril_indices(len(axes))
+    return {
+        int(k): (int(made.counts[i]), made.means[i], made.scatters[i][lower], made.along[i][finer])
+        for i, k in enumerate(members)
+        if made.counts[i]
+    }
+
+
+def _merged(parts: Sequence[Partial], axes: np.ndarray) -> Partial:
+    """Return one partial result of several; the inputs stay as they are, for another worker may still need them."""
+    present = sorted({k for part in parts for k in part})
+    return {k: merged_sums([part[k] for part in parts if k in part], axes) for k in present}
+
+
+def _unpacked(parts: Sequence[Partial], plan: Plan) -> Sums:
+    """Return the sums of all groups of contexts as whole matrices."""
+    size, p, q = len(plan.contexts), len(plan.names), len(plan.axes)
+    counts, means = np.zeros(size, dtype=np.int64), np.zeros((size, 2, p))
+    scatters, along = np.zeros((size, p, p)), np.zeros((size, q, q))
+    lower, finer = np.tril_indices(p), np.tril_indices(q)
+    for part in parts:
+        for k in list(part):
+            counts[k], means[k], scatters[k][lower], along[k][finer] = part.pop(k)
+            mirror_lower(scatters[k])
+            mirror_lower(along[k])
+    return Sums(counts, means, scatters, plan.axes, along)

@@ -1,0 +1,205 @@
+"""The plan of a pass over the rows of a source: what is decided before the first block is summed.
+
+A source knows the labels of all its rows before any features are read. From the labels follow the contexts and how many
+rows each has; from a first look at a few rows follows which products are faster and whether features are nearly
+collinear. Then it is known how much memory the covariances need, and whether there is as much.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from latentdag.data import labels as lb
+from latentdag.data.accumulate import SPARSE_BELOW, density
+from latentdag.data.collinear import fine_axes
+from latentdag.data.matrices import as_dense, warn_of_counts
+from latentdag.data.sources.opening import covariates
+from latentdag.data.sources.reader import Reader, digest, naming_source
+
+#: Rows that a block should hold of every context: products of fewer rows are slow.
+ROWS_PER_CONTEXT = 2048
+
+#: Values in a block, at least and at most; and, where products are sparse, values that are not zero.
+FEW_VALUES, BLOCK_VALUES = 2**24, 2**27
+SPARSE_VALUES = 2**25
+
+#: Rows of a block at most, and rows of the first look.
+MAX_ROWS = 2**18
+LOOK = 2048
+
+#: Share of the free memory that moments may take unless the user sets ``memory_limit``.
+SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the rows of one source are to be summed.
+
+    Attributes
+    ----------
+    contexts : K labels, the control first
+    control : label or None
+    codes : (n,) position of each row's context
+    names : names of the features, then of the covariates
+    C : (n, c) covariates, or None
+    sparse_products : bool
+    axes : (q, p + c) axes of nearly collinear features; q = 0 if there are none
+    block_rows : rows of a block
+    """
+
+    contexts: tuple[Hashable, ...]
+    control: Hashable | None
+    codes: np.ndarray
+    names: tuple[str, ...]
+    C: np.ndarray | None
+    sparse_products: bool
+    axes: np.ndarray
+    block_rows: int
+
+    def covariates(self, rows: Any) -> np.ndarray | None:
+        """Return the covariates of some rows (n, c), or None if there are none."""
+        return None if self.C is None else self.C[rows]
+
+    def block_bytes(self) -> int:
+        """Return the bytes of three blocks: one at work, the next being read, and its rows becoming float64."""
+        if self.sparse_products:
+            return 12 * SPARSE_VALUES * 3
+        return 3 * 8 * min(self.block_rows, len(self.codes)) * len(self.names)
+
+    def options(self) -> dict[str, str]:
+        """Return everything that the sums depend on besides the source, as text by name."""
+        return {
+            "contexts": digest(self.contexts, self.codes),
+            "features": digest(self.names),
+            "covariates": "none" if self.C is None else digest(self.C),
+            "rows per block": str(self.block_rows),
+            "products": "sparse" if self.sparse_products else "dense",
+        }
+
+
+def prepare(reader: Reader, control: Any, adjust: Any = None, block_rows: int | None = None) -> Plan:
+    """Plan the sums over a source, from its labels and its first rows.
+
+    Raises
+    ------
+    ValueError
+        If the source is empty, its names or labels are not right, or the control is not among them.
+    """
+    n = reader.n_rows
+    if n == 0 or not reader.feature_names:
+        raise ValueError(f"{reader.name} is empty: {n} rows, {len(reader.feature_names)} features")
+    with naming_source(reader.name):
+        names = lb.named_features(reader.feature_names, len(reader.feature_names))
+        codes, present = lb.factorize(reader.labels, n)
+        control = lb.check_control(control, present, np.bincount(codes))
+    order = sorted(range(len(present)), key=lambda k: (control is not None and present[k] != control, k))
+    C, more = covariates(reader, adjust)
+    first = next(reader.blocks(min(LOOK, n)))
+    warn_of_counts(first, reader.name)
+    share = density(first)
+    sparse_products = share < SPARSE_BELOW
+    axes = None if sparse_products else fine_axes(as_dense(first), codes[: first.shape[0]], len(more))
+    if block_rows is None:
+        block_rows = _rows_per_block(len(present), len(names), share if sparse_products else None)
+    if block_rows < 1:
+        raise ValueError(f"block_rows must be a positive whole number, got {block_rows}")
+    return Plan(
+        contexts=tuple(present[k] for k in order),
+        control=control,
+        codes=np.argsort(order)[codes],
+        names=(*names, *more),
+        C=C,
+        sparse_products=sparse_products,
+        axes=np.zeros((0, len(names) + len(more))) if axes is None else axes,
+        block_rows=block_rows,
+    )
+
+
+def _rows_per_block(n_contexts: int, p: int, share: float | None) -> int:
+    """Return enough rows for all contexts, as far as memory allows; the same on every machine, or bits would differ."""
+    if share is not None:
+        return int(np.clip(SPARSE_VALUES / max(share * p, 1.0), 1, MAX_ROWS))
+    wanted = np.clip(ROWS_PER_CONTEXT * n_contexts, FEW_VALUES / p, BLOCK_VALUES / p)
+    return int(np.clip(wanted, 1, MAX_ROWS))
+
+
+# ---- memory -----------------------------------------------------------------------------------------------------
+
+
+def require_memory(where: str, n_contexts: int, n_features: int, matrices: int, extra: int, limit: float | None) -> str:
+    """Check that all covariances fit in memory; return a sentence that says how much they need.
+
+    Parameters
+    ----------
+    where : str
+        The source, for messages.
+    n_contexts, n_features : int
+    matrices : int
+        How many p × p matrices every context needs at the same time.
+    extra : int
+        Bytes for blocks of rows.
+    limit : bytes, or None for 80 % of what is free now
+
+    Raises
+    ------
+    ValueError
+        Saying what would fit.
+    """
+    need = 8 * n_contexts * n_features**2 * matrices
+    text = (
+        f"{where}: {n_contexts} contexts × {n_features:,}² features × 8 bytes"
+        f"{f' × {matrices} copies' if matrices > 1 else ''} = {_size(need)} for covariances, "
+        f"{_size(extra)} for blocks of rows"
+    )
+    free = available()
+    if limit is None and free is None:
+        return text
+    allowed = limit if limit is not None else SHARE * float(free or 0)
+    if need + extra <= allowed:
+        return text
+    fitting = int((max(allowed - extra, 0) / (8 * n_contexts * matrices)) ** 0.5)
+    source = "memory_limit allows" if limit is not None else f"{SHARE:.0%} of the free memory is"
+    raise ValueError(
+        f"{text}, but {source} {_size(allowed)}. Take fewer features (features=…, the most variable ones, say; about "
+        f"{fitting:,} fit), leave out contexts, merge those that belong together, or set memory_limit= (bytes) if you "
+        "know better"
+    )
+
+
+def available() -> int | None:
+    """Return the bytes that this process may still take, or None if the system does not tell."""
+    found = [size for size in (_free(), _left_in_group()) if size is not None]
+    return min(found) if found else None
+
+
+def _free() -> int | None:
+    """Return the bytes that Linux calls available, or None elsewhere."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+def _left_in_group() -> int | None:
+    """Return the bytes left to this process's container, which often has less than the machine."""
+    try:
+        group = Path("/sys/fs/cgroup")
+        limit, used = (group / "memory.max").read_text().strip(), int((group / "memory.current").read_text())
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        used -= int(counts.get("inactive_file", 0))  # cached files make room when asked
+        return None if limit == "max" else max(int(limit) - used, 0)
+    except (OSError, ValueError):
+        return None
+
+
+def _size(size: float) -> str:
+    """Return bytes as text with three digits and a unit."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} TB"
