@@ -17,7 +17,11 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import argparse
+import sys
 import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))  # for the folder studies
 
 import networkx as nx
 import numpy as np
@@ -26,10 +30,10 @@ import latentdag as ld
 from latentdag import metrics
 from latentdag.core.jacobian import fitted_point, information
 from latentdag.core.search import search
-from latentdag.experiments.decompositions import best_match, decompose
 from latentdag.methods.assembly import finish
 from latentdag.methods.design import edge_rules, prepare
 from latentdag.methods.starts import given_start
+from studies.decompositions import best_match, decompose
 
 METHODS = ("likelihood", "closed-form", "projection")
 

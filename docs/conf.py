@@ -23,6 +23,7 @@ extensions = [
     "breaks",  # these are ours, in _ext
     "commands",
     "docstrings",
+    "formulas",
     "gallery",
     "quotations",
 ]

@@ -1,7 +1,7 @@
 """The gallery: a page per experiment, made of what a run of it wrote, and one that shows them all.
 
 Runs of full size are committed in docs/experiments. For an experiment that has none, a quick one is run here, and its
-page says so. Studies of real data are shown only where a run is committed: their data are not in the repository.
+page says so. Studies of real data (the folder studies) are shown where a run is committed: their data are not here.
 """
 
 import json
@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from latentdag import experiments
-from latentdag.cli.reproduce import reproduce
+from latentdag.cli.reproduce import chosen, reproduce
 
 FIGURE = re.compile(r"!\[[^]]*\]\(([^)]+)\)")
 
@@ -25,8 +25,8 @@ the page looks like. Its numbers are not results.
 
 ABOUT = """# Experiments
 
-Every figure and number here was written by `latentdag reproduce NAME`, and the pages are made of these files. To run
-one yourself, at full size or small:
+Every figure and number here was written by `latentdag reproduce NAME`, or by `python -m studies NAME` for studies of
+real data. The pages are made of these files. To run one yourself, at full size or small:
 
 ```sh
 latentdag reproduce synthetic --out runs
@@ -43,7 +43,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
 def make(app: Sphinx) -> None:
     """Write docs/gallery anew; only what changed, so that a second build is quick."""
     docs = Path(app.srcdir)
-    runs = {name: run for name in (*experiments.NAMES, *experiments.STUDIES) if (run := find_run(docs, name))}
+    studies = sorted({path.parent.name for path in docs.glob("experiments/*/summary.json")} - set(experiments.NAMES))
+    runs = {name: find_run(docs, name) for name in (*experiments.NAMES, *studies)}
     for old in (docs / "gallery").glob("*/"):
         if old.name not in runs:
             shutil.rmtree(old)
@@ -52,16 +53,14 @@ def make(app: Sphinx) -> None:
     write_if_new(docs / "gallery" / "index.md", overview(runs))
 
 
-def find_run(docs: Path, name: str) -> Path | None:
+def find_run(docs: Path, name: str) -> Path:
     """The folder of a run: the committed one, else a quick one, made now if it was not made before."""
     committed, quick = docs / "experiments" / name, docs / "_build" / "experiments" / name
     if (committed / "summary.json").is_file():
         return committed
-    if name in experiments.STUDIES:
-        return None
     if not (quick / "README.md").is_file():  # it is written last
         logging.getLogger(__name__).info("running %s, quick", name)
-        reproduce(name, quick.parent, quick=True, progress=False)
+        reproduce(chosen(name), quick.parent, quick=True, progress=False)
     return quick
 
 
@@ -80,17 +79,15 @@ def overview(runs: dict[str, Path]) -> str:
     """All experiments as cards: the first figure, the title, the first finding."""
     cards = [card(name, run) for name, run in runs.items()]
     pages = "\n".join(f"{name}/index" for name in runs)
-    missing = [name for name in experiments.STUDIES if name not in runs]
-    note = f"\nNo run is committed of: {', '.join(missing)}. They need data of their own.\n" if missing else ""
     grid = "\n".join([":::::{grid} 1 1 2 2", ":gutter: 3", "", *cards, ":::::"])
-    return f"{ABOUT}\n{grid}\n{note}\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
+    return f"{ABOUT}\n{grid}\n\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
 
 
 def card(name: str, run: Path) -> str:
     page = (run / "README.md").read_text(encoding="utf-8")
     said = summary(run)
     figure = FIGURE.search(page)[1]
-    size = "quick run, not a result" if said["quick"] else f"`latentdag reproduce {name}`"
+    size = "quick run, not a result" if said["quick"] else f"`{command(page)}`"
     return f"""::::{{grid-item-card}} {page.splitlines()[0].removeprefix("# ")}
 :link: {name}/index
 :link-type: doc
@@ -103,6 +100,11 @@ def card(name: str, run: Path) -> str:
 :::
 ::::
 """
+
+
+def command(page: str) -> str:
+    """The command of a page, without its options."""
+    return re.search(r"^    (\S.*?) --", page, re.MULTILINE)[1]
 
 
 def summary(run: Path) -> dict:

@@ -78,7 +78,7 @@ def test_the_information_is_that_of_the_tangent_map_dense_or_sparse(name, fits_m
     z, w = rng.normal(size=(7, point.d)), rng.normal(size=(7, 2))
     k = int(point.context[-1])
     each = scores(point, k, z, w)
-    monkeypatch.setattr(jacobian, "DENSE_UP_TO", 0)
+    monkeypatch.setattr(jacobian, "SMALL", 0)
     again = replace(point)
     assert not isinstance(quadratic_form(again), np.ndarray)
     np.testing.assert_allclose(tangent(again), J, atol=1e-12 * np.abs(J).max())

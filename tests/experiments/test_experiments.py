@@ -1,11 +1,11 @@
 """Every experiment runs small, says what it found, and comes out the same after any interruption."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,32 +16,15 @@ import latentdag as ld
 from latentdag import experiments
 from latentdag.cli.app import app
 from latentdag.experiments import off_model
-from latentdag.experiments.bound import cramer_rao
-from latentdag.experiments.generative import default_model, truncated
+from latentdag.experiments.fits import cramer_rao
 from latentdag.experiments.off_model import BREAKS
 from latentdag.experiments.runner import run_cells
+from latentdag.experiments.semisynthetic import default_model, truncated
 from latentdag.experiments.synthetic import from_the_truth
 
+from runs import check_folder
+
 run = CliRunner().invoke
-
-
-def check_folder(folder, rows_at_least):
-    """Everything that an experiment must leave behind; returns its rows and its summary."""
-    rows, said = pd.read_parquet(folder / "runs.parquet"), json.loads((folder / "summary.json").read_text())
-    assert len(rows) >= rows_at_least
-    assert said["experiment"] == folder.name
-    assert said["findings"]
-    assert all(said["tables"].values())
-    page = (folder / "README.md").read_text()
-    assert f"{said['models']} {experiments.load(folder.name).unit}" in page
-    assert f"seed {said['seed']}" in page
-    assert all(sentence in page for sentence in said["findings"])
-    figures = sorted(path.stem for path in folder.glob("*.svg"))
-    assert figures
-    for name in figures:
-        assert (folder / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
-        assert f"({name}.svg)" in page
-    return rows, said
 
 
 def start(out, *more):
@@ -61,7 +44,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 def test_synthetic(whole):
-    rows, said = check_folder(whole / "synthetic", 40)
+    rows, said = check_folder(whole / "synthetic", 40, experiments.load("synthetic"))
     assert set(rows["convention"]) == {"figures", "text"}
     assert (rows["failure"] == "").all()
     # the same truth at every n, and the bound falls as n to the power one half
@@ -92,7 +75,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_bytes(tmp_path, whole):
 def quick(tmp_path, name, *more, models=2):
     done = run(app, ["reproduce", name, "--quick", "--models", str(models), "--out", str(tmp_path), *more])
     assert done.exit_code == 0, done.output
-    return check_folder(tmp_path / name, models)
+    return check_folder(tmp_path / name, models, experiments.load(name))
 
 
 @pytest.mark.slow
@@ -149,10 +132,10 @@ def test_breaks_of_size_nothing_are_the_model():
     truth = ld.simulate.random_model(rng=1)
     exact = truth.moments()
     for draw in (
-        off_model.curved_effects(0.0),
-        off_model.off_target(0.0),
-        off_model.weak(1.0),
-        off_model.measurement_noise(0.0),
+        partial(off_model.curved_effects, size=0.0),
+        partial(off_model.off_target, size=0.0),
+        partial(off_model.weak, strength=1.0),
+        partial(off_model.measurement_noise, size=0.0),
     ):
         m = ld.Moments.from_samples(*draw(truth, 20_000, np.random.default_rng(0)), control="control")
         s = np.sqrt(np.diagonal(exact.covariances, axis1=1, axis2=2))

@@ -1,6 +1,6 @@
 """Documentation: numbers are those of the files they come from, names in tables exist, and the site builds."""
 
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
@@ -8,16 +8,9 @@ import sys
 import pytest
 
 from latentdag import experiments
+from loading import load
 
 from paths import ROOT
-
-
-def load(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 quoted = load(ROOT / "docs" / "quoted.py")
 
@@ -56,9 +49,9 @@ def test_the_table_of_the_paper_names_tests_that_exist():
         assert all(re.search(rf"\b(def|class) {part}\b", code) for part in name.split("::")), f"{file}::{name}"
 
 
-def test_the_table_of_the_paper_names_functions_that_exist():
-    page = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
-    for name in set(re.findall(r"`(latentdag(?:\.\w+)+)`", page)):
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_pages_name_functions_that_exist(page):
+    for name in set(re.findall(r"`(latentdag(?:\.\w+)+)`", page.read_text(encoding="utf-8"))):
         assert resolve(name) is not None, name
 
 

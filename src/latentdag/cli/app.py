@@ -234,16 +234,16 @@ def reproduce(
     progress: Progress = None,
 ) -> None:
     """Run the paper's experiments and ours: figures, every run, a summary and a page each; goes on after a kill."""
+    from latentdag.cli.reproduce import chosen, said_of
     from latentdag.cli.reproduce import reproduce as run
-    from latentdag.cli.reproduce import said_of
 
+    asked = chosen(name)
     done = run(
-        name, out, models=models, seed=seed, quick=quick, fit=fit, jobs=jobs, scheduler=scheduler, progress=progress
+        asked, out, models=models, seed=seed, quick=quick, fit=fit, jobs=jobs, scheduler=scheduler, progress=progress
     )
     typer.echo(said_of(done))
     for folder, _ in done:
-        if folder.is_dir():  # not those of studies without their data
-            typer.echo(f"wrote {folder}/", err=True)
+        typer.echo(f"wrote {folder}/", err=True)
 
 
 @app.command()

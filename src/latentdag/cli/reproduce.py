@@ -27,13 +27,12 @@ MARKS = FILES[1:]
 
 
 def chosen(name: str) -> list[Experiment]:
-    """One experiment, or all."""
-    everything = (*experiments.NAMES, *experiments.STUDIES)
-    return [experiments.load(each) for each in (everything if name == "all" else (name,))]
+    """Return one experiment by name, or all of them."""
+    return [experiments.load(each) for each in (experiments.NAMES if name == "all" else (name,))]
 
 
 def reproduce(
-    name: str,
+    asked: Sequence[Experiment],
     out: Path,
     *,
     models: int | None = None,
@@ -44,9 +43,8 @@ def reproduce(
     scheduler: str | None = None,
     progress: bool | None = None,
 ) -> list[tuple[Path, list[str]]]:
-    """Run and write; returns each folder with its findings. Of "all", studies without their data are left out."""
-    asked = chosen(name)
-    if fit is not None and name != "semisynthetic":
+    """Run experiments and write what they found; returns each folder with its findings."""
+    if fit is not None and [each.name for each in asked] != ["semisynthetic"]:
         raise ValueError("--fit is the generative model of 'semisynthetic'; no other experiment takes one")
     for package, extra in (("pyarrow", "big"), ("matplotlib", "plot")):
         optional(package, extra, "latentdag reproduce")  # complain before the work, not after it
@@ -56,13 +54,7 @@ def reproduce(
         for experiment, place in zip(asked, places, strict=True):
             settings = experiment.settings(models, seed, quick, fit)
             place.only(chunk_folder(experiment, settings, place.work))
-            try:
-                rows = run_cells(experiment, settings, place.work, jobs=jobs, scheduler=scheduler, progress=progress)
-            except FileNotFoundError as absent:
-                if name != "all" or experiment.name not in experiments.STUDIES:
-                    raise
-                done.append((place.out, [f"skipped: {absent}"]))
-                continue
+            rows = run_cells(experiment, settings, place.work, jobs=jobs, scheduler=scheduler, progress=progress)
             with place.replaced() as new:
                 done.append((place.out, write_outcome(new, experiment, settings, rows)))
     return done

@@ -1,13 +1,56 @@
-"""Arrays in, arrays out: the paper's algorithms in the paper's symbols.
+"""Arrays in, arrays out: the paper's algorithms and the estimator, in the paper's symbols.
 
-Nothing here knows what a file, a label or a cell is. Contexts are positions, the control is
-position 0, and latents are rows.
+Nothing here knows what a file, a label or a cell is. Contexts are positions, the control is position 0, and latents are
+rows. Only numpy and scipy are imported.
 
-================  ==================================================================
-``linalg``        scale-free ranks, ranges, whitening, triangular factors, row scaling
-``porq``          the partial-order RQ decomposition (Definition 1, Algorithm "Partial Order RQ")
-``exact``         Algorithms 1–3: identification from exact precision matrices
-``projection``    Algorithms 4–6: the paper's finite-sample method
-``pairs``         (u, m) of one context from a pair of covariances, up to one bit
-================  ==================================================================
+Linear algebra and the paper's algorithms:
+
+==================  =================================================================================
+``context_error``   the error that names a context by its position
+``linalg``          ranks, ranges, factors and scalings that do not depend on units
+``porq``            the partial-order RQ decomposition (Definition 1, Algorithm "Partial Order RQ")
+``exact``           Algorithms 1–3: identification from exact precision matrices
+``projection``      Algorithms 4–6: the paper's finite-sample method
+``pairs``           the rows (u, m) of one context's target from a pair of covariances, up to one bit
+``shared_targets``  noise rows of contexts when it is unknown which of them share a target
+==================  =================================================================================
+
+The likelihood and its maximum:
+
+==================  =================================================================================
+``likelihood``      the profile likelihood as a function of H alone, and its gradient
+``jacobian``        how moments move with the parameters; the Fisher information follows
+``newton``          Newton steps with the Fisher information, as a matrix or as an operator
+``optimize``        the maximum of the likelihood in H for a given graph
+==================  =================================================================================
+
+The search:
+
+==================  =================================================================================
+``effort``          the constants that trade time for accuracy, each with its unit and reason
+``orders``          full orders of latents, and moves between them
+``graphs``          which edges of an order to keep, and H refitted for them
+``edge_gains``      the log-likelihood gain of every present and absent edge, without refits
+``toggles``         single edges added and dropped, each judged after a refit
+``evidence``        evidence for an order, averaged over which edges exist
+``search``          the search for order and graph, from starts to the answer
+==================  =================================================================================
+
+How sure a fit is:
+
+==================  =================================================================================
+``covariance``      covariance of the parameters: inverse information, or sandwich from scores
+``quantities``      what users ask about as functions of the parameters, with gradients
+``prediction``      mean and covariance in a context that was never run, with gradients
+==================  =================================================================================
+
+Tests:
+
+==================  =================================================================================
+``ranks``           the rank test: how many generalised eigenvalues differ from one
+``changes``         the directions in which contexts differ at all
+``fourth_moments``  covariances of products of samples: the tests where samples are not Gaussian
+``multiplicity``    p-values of many tests at once: Holm, Benjamini and Hochberg
+``goodness``        the test of a model against free means and covariances, for any noise
+==================  =================================================================================
 """

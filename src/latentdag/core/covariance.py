@@ -55,12 +55,8 @@ class Inverse:
             factor = np.asfortranarray(factor[:rank, :rank])
         inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0] if rank else np.zeros((0, 0))
         _mirror(inverse)
-        place = np.argsort(pivot)
-        if rank == P:
-            self.C = np.asarray(inverse[np.ix_(place, place)])
-        else:
-            self.C = np.zeros((P, P))
-            self.C[np.ix_(pivot[:rank], pivot[:rank])] = inverse
+        self.C = np.zeros((P, P))
+        self.C[np.ix_(pivot[:rank], pivot[:rank])] = inverse
         self.C /= self.scale[:, None]
         self.C /= self.scale
 

@@ -55,12 +55,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from latentdag.core.effort import DENSE_UP_TO
 from latentdag.core.likelihood import Design, Mechanism
 from latentdag.core.linalg import Array, BoolArray, IntArray
 
 #: A full or a sparse matrix: both multiply with @.
 Matrix = Any
+
+#: Numbers in the second map up to which both are faster as full arrays than as sparse ones: ten latents, ten contexts.
+SMALL = 250_000
 
 #: Columns of a large information matrix that are made at a time.
 COLUMNS = 512
@@ -120,7 +122,9 @@ class Point:
         """g (q, d) with ``D_k^{-1} = I − Σ_i e_i g_i`` over the intervened mechanisms of context k."""
         q, change = np.arange(len(self.target)), self.b @ self.B_inv
         change[q, self.target] -= 1.0
-        G = change / (1.0 + change[q, self.target])[:, None]
+        own = 1.0 + change[q, self.target]
+        # one equation per context; where there are several targets, they are solved together
+        G = np.asarray(np.linalg.solve(own[:, None, None], change[:, None])[:, 0], dtype=np.float64)
         for k in np.flatnonzero(np.bincount(self.context) > 1):
             mine = np.flatnonzero(self.context == k)
             t = self.target[mine]
@@ -140,6 +144,11 @@ class Point:
         if self.tau is None:
             return np.zeros((len(self.n), self.d))
         return np.asarray(np.einsum("kij,kj->ki", self.D_inv, self.tau[self.at_work]))
+
+    @property
+    def small(self) -> bool:
+        """Whether the maps are full arrays."""
+        return len(self.n) * self.d**2 * self.rows.size <= SMALL
 
     @property
     def n_means(self) -> int:
@@ -185,7 +194,7 @@ class Point:
         entries = d**2 + np.arange(len(j[0]))[:, None].repeat(d, axis=1)
         of_beta = self.B_inv[j[1]], j[0][:, None] * d + at, entries
         of_tau = np.ones(len(nu)), self.rows.size + nu, d**2 + len(j[0]) + nu
-        return _matrix([of_X, of_beta, of_tau], (self.rows.size + self.n_means, self.size), d)
+        return _matrix([of_X, of_beta, of_tau], (self.rows.size + self.n_means, self.size), self.small)
 
 
 def fitted_point(
@@ -209,16 +218,15 @@ def optimiser_point(design: Design, mechanisms: Sequence[Mechanism], rows: Array
     """Return the point at which the optimiser takes the information: mean noises are read off the data, not fitted."""
     if design.means is None:
         return fitted_point(design, mechanisms, rows)
-    d = design.d
-    tau = np.zeros(len(rows))
-    tau[d:] = np.einsum("qj,qj->q", rows[d:] @ H, design.means[[mechanism.context for mechanism in mechanisms[d:]]])
+    hit = zip(rows[design.d :], mechanisms[design.d :], strict=True)
+    tau = np.array([0.0] * design.d + [row @ H @ design.means[mechanism.context] for row, mechanism in hit])
     return fitted_point(design, mechanisms, rows, tau, fits_means=False)
 
 
-def _matrix(parts: Sequence[tuple[Array, IntArray, IntArray]], shape: tuple[int, int], d: int) -> Matrix:
-    """Return a matrix from values, row and column indices, none of them twice; sparse if there are many latents."""
+def _matrix(parts: Sequence[tuple[Array, IntArray, IntArray]], shape: tuple[int, int], small: bool) -> Matrix:
+    """Return a matrix from values, row and column indices, none of them twice; sparse unless it is small."""
     value, row, column = (np.concatenate([part[x].ravel() for part in parts]) for x in range(3))
-    if d > DENSE_UP_TO:
+    if not small:
         return sparse.csr_array((value, (row, column)), shape=shape)
     full = np.zeros(shape)
     full[row, column] = value
@@ -248,7 +256,7 @@ def moments_by_rows(point: Point) -> Matrix:
         parts.append((-root[k, None] * point.delta[k], entry[:, None].repeat(d, axis=1), columns))
         if point.fits_means:
             parts.append((root[k], entry, point.rows.size + mechanism))
-    return _matrix(parts, (len(point.n) * size, point.rows.size + point.n_means), d)
+    return _matrix(parts, (len(point.n) * size, point.rows.size + point.n_means), point.small)
 
 
 def quadratic_form(point: Point) -> Matrix:
@@ -271,10 +279,9 @@ def information(point: Point) -> Array:
     """Return the expected Fisher information JᵀJ (P, P) of Gaussian samples."""
     P = point.rows_by_parameters
     across = P.T @ quadratic_form(point)
-    if isinstance(P, np.ndarray):
+    if point.small:
         return np.asarray(across @ P)
-    total = np.empty((point.size, point.size))
-    P = P.tocsc()
+    total, P = np.empty((point.size, point.size)), P.tocsc()
     for start in range(0, point.size, COLUMNS):  # the product is full, and a sparse form of it would take more memory
         stop = min(start + COLUMNS, point.size)
         total[:, start:stop] = (across @ P[:, start:stop]).toarray()
@@ -283,8 +290,11 @@ def information(point: Point) -> Array:
 
 def outer_information(point: Point) -> Array:
     """Return the information (2d + 1, 2d + 1) about a column v, a row y and its κ; (2d, 2d) where means are free."""
-    J = np.concatenate([point.rows[point.at_work], point.D_inv.swapaxes(1, 2)], axis=2)
-    total = np.tensordot(J * point.n[:, None, None], J, axes=([0, 1], [0, 1]))
+    rows, N = point.rows, point.n.sum()
+    weight = np.bincount(point.at_work.ravel(), np.repeat(point.n, point.d), len(rows))
+    yy = np.tensordot(point.D_inv * point.n[:, None, None], point.D_inv, axes=([0, 2], [0, 2]))
+    # B_kᵀ D_k^{-T} = B_0ᵀ in every context
+    total = np.block([[(rows.T * weight) @ rows, N * point.B.T], [N * point.B, yy]])
     if point.tau is None:
         return np.asarray(total)
     mean = np.hstack([np.zeros_like(point.delta), -point.delta, np.ones((len(point.n), 1))])

@@ -91,6 +91,7 @@ class Curvature:
 
     def __init__(self, point: Point):
         self.point, self.n = point, point.n[point.context]
+        self.n_alone = point.n.sum() - sum(self.n)  # of contexts without a target
         self.single = len(np.unique(point.context)) == len(point.context)
         self.form = None if self.single else quadratic_form(point)
         self.shift = np.zeros(len(self.n)) if point.tau is None else point.tau[point.d :]
@@ -120,10 +121,10 @@ class Curvature:
         t *= n
         grad_R[q, i] -= A_g[q, i]
         both = (n * c).T @ G
-        grad_T = self.point.n.sum() * sym - both - both.T
+        grad_T = self.n.sum() * sym - both - both.T
         _add_rows(grad_T, i, t - grad_R)  # e_i tᵀ, and the row that belongs to R, not T
         _add_rows(grad_T.T, i, t - A_g + E)  # t e_iᵀ, and − (A g) e_iᵀ from the elimination
-        return grad_T, grad_R
+        return grad_T + self.n_alone * sym, grad_R
 
 
 def _add_rows(total: Array, target: IntArray, rows: Array) -> None:
@@ -142,6 +143,7 @@ class _System:
         self.edge = np.nonzero(point.free[:d] & ~np.eye(d, dtype=bool))
         self.edge_k = np.nonzero(point.free[d:])
         self.split = np.cumsum([d * d, len(self.edge[0])])
+        # rows of perfect interventions have one entry, λ, which saves two products of matrices
         self.perfect = len(self.edge_k[0]) == len(point.b)
         self.lam = point.b[self.edge_k][:, None] if self.perfect else np.empty(0)
         self._make_blocks()
@@ -149,13 +151,11 @@ class _System:
     def unpack(self, v: Array) -> tuple[Array, Array, Array]:
         """Return T, X and R; ``X = B_0^{-1} (T − β B_0^{-1})``."""
         of, (e, k) = self.of, self.split
-        T, beta = v[:e].reshape(of.B.shape), np.zeros_like(of.B)
-        beta[self.edge] = v[e:k]
+        T, beta, beta_k = v[:e].reshape(of.B.shape), np.zeros_like(of.B), np.zeros_like(of.b)
+        beta[self.edge], beta_k[self.edge_k] = v[e:k], v[k:]
         X = of.B_inv @ (T - beta @ of.B_inv)
         if self.perfect:
             return T, X, self.lam * X[of.target] + v[k:, None] * of.B_inv[of.target]
-        beta_k = np.zeros_like(of.b)
-        beta_k[self.edge_k] = v[k:]
         return T, X, of.b @ X + beta_k @ of.B_inv
 
     def pack(self, grad_T: Array, grad_X: Array, grad_k: Array) -> Array:

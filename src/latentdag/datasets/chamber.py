@@ -49,7 +49,7 @@ def light_tunnel(
     experiments: Iterable[str] = EXPERIMENTS,
     columns: Iterable[str] | None = None,
 ) -> Screen:
-    """Measurements of the light tunnel, the control first.
+    """Read measurements of the light tunnel, the control first.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def light_tunnel(
         changes.
     """
     names = ["reference", *experiments]
-    paths = locate(SOURCE, [f"uniform_{name}.csv" for name in names], root)
+    paths = locate(SOURCE, [f"uniform_{name}.csv" for name in names], root=root)
     tables = [pd.read_csv(paths[f"uniform_{name}.csv"]) for name in names]
     kept = list(columns) if columns is not None else [c for c in tables[0] if c not in _BOOKKEEPING]
     missing = [c for c in kept if c not in tables[0]]
@@ -76,19 +76,13 @@ def light_tunnel(
     together = pd.concat(tables, ignore_index=True)
     labels = np.repeat(np.array(names), [len(table) for table in tables])
     targets = {name: re.sub(r"_(weak|mid|strong)$", "", name) for name in names[1:]}
-    return Screen(
-        "light_tunnel",
-        together[kept].to_numpy(dtype=float),
-        labels,
-        "reference",
-        tuple(kept),
-        together[[c for c in _BOOKKEEPING if c in together]],
-        {"graph": known_graph(), "targets": targets},
-    )
+    known = {"graph": known_graph(), "targets": targets}
+    obs = together[[c for c in _BOOKKEEPING if c in together]]
+    return Screen("light_tunnel", together[kept].to_numpy(dtype=float), labels, "reference", tuple(kept), obs, known)
 
 
 def known_graph() -> nx.DiGraph:
-    """The causal graph of the light tunnel in its standard configuration.
+    """Return the causal graph of the light tunnel in its standard configuration.
 
     >>> sorted(known_graph().predecessors("current"))
     ['blue', 'green', 'osr_c', 'red', 'v_c']
@@ -97,8 +91,7 @@ def known_graph() -> nx.DiGraph:
     sensors = [f"{kind}_{i}" for i in (1, 2, 3) for kind in ("ir", "vis")]
     graph.add_edges_from((colour, sensor) for colour in ("red", "green", "blue") for sensor in (*sensors, "current"))
     for sensor in sensors:
-        i = sensor[-1]
-        own = (f"l_{i}1", f"l_{i}2", f"t_{sensor}", f"diode_{sensor}")
+        own = (f"l_{sensor[-1]}1", f"l_{sensor[-1]}2", f"t_{sensor}", f"diode_{sensor}")
         graph.add_edges_from((cause, sensor) for cause in own)
     for j in (1, 2):  # the polarisers stand before the third pair of sensors only
         graph.add_edges_from((f"pol_{j}", effect) for effect in ("ir_3", "vis_3", f"angle_{j}"))

@@ -41,7 +41,7 @@ class Screen:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def select(self, rows: Any = None, features: Any = None) -> "Screen":
-        """Only these rows (mask or positions) and these features (names)."""
+        """Return only these rows (mask or positions) and these features (names)."""
         rows = np.arange(len(self.contexts)) if rows is None else np.asarray(rows)
         X, names = self.X[rows], self.feature_names
         if features is not None:
@@ -55,13 +55,13 @@ class Screen:
         return Screen(self.name, X, self.contexts[rows], self.control, names, obs, self.extra)
 
     def moments(self, adjust: Any = None) -> Moments:
-        """Moments per context; ``adjust`` names columns of ``obs`` to regress out, or is a table."""
+        """Return the moments per context; ``adjust`` names columns of ``obs`` to regress out, or is a table."""
         if adjust is not None and not isinstance(adjust, pd.DataFrame | np.ndarray):
             adjust = self.obs[[adjust] if isinstance(adjust, str) else list(adjust)]
         return Moments.from_samples(self.X, self.contexts, self.control, self.feature_names, adjust=adjust)
 
     def to_anndata(self, context_key: str = "context") -> "AnnData":
-        """AnnData with the contexts in ``obs[context_key]``."""
+        """Return AnnData with the contexts in ``obs[context_key]``."""
         anndata = optional("anndata", "anndata", f"{self.name} as AnnData")
         obs = self.obs.assign(**{context_key: [str(label) for label in self.contexts]})
         obs.index = obs.index.astype(str)

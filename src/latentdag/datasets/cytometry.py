@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.datasets.containers import Screen
-from latentdag.datasets.places import Remote, Source, layout, locate
+from latentdag.datasets.places import Remote, Source, locate
 from latentdag.optional import optional
 
 _ZIP = "sachs.som.datasets.zip"
@@ -43,7 +43,7 @@ CONTROLS = ("cd3cd28", "cd3cd28icam2")
 def sachs(
     root: str | os.PathLike[str] | None = None, control: str | None = "cd3cd28", *, log: bool = True
 ) -> Screen:  # fmt: skip
-    """One control and the inhibitors that were added to it.
+    """Read one control and the inhibitors that were added to it.
 
     Parameters
     ----------
@@ -57,30 +57,22 @@ def sachs(
     if control is not None and control not in CONTROLS:
         raise ValueError(f"control must be one of {', '.join(map(repr, CONTROLS))} or None, got {control!r}")
     names = [c for c in CONDITIONS if control is None or c == control or c.startswith(f"{control}_")]
-    tables = _tables(names, root)
-    features = tuple(tables[0].columns)
-    X = np.vstack([table[list(features)].to_numpy(dtype=float) for table in tables])
+    sheets = [f"{CONDITIONS.index(name) + 1}. {name.replace('_', '+')}.xls" for name in names]
+    paths = locate(SOURCE, [f"{name}.csv" for name in names], sheets, root=root)
+    if list(paths) == sheets:
+        optional("xlrd", "datasets", "reading the spreadsheets of Sachs et al.")
+    read = pd.read_excel if list(paths) == sheets else pd.read_csv
+    tables = {file: read(path) for file, path in paths.items()}
+    # the same proteins in the same order, but not always spelt alike: the first file names them
+    first = next(iter(tables))
+    features = tuple(map(str, tables[first].columns))
+    for file, table in tables.items():
+        if len(table.columns) != len(features):
+            raise ValueError(f"{file} has {len(table.columns)} columns, {first} has {len(features)}")
+    X = np.vstack([table.to_numpy(dtype=float) for table in tables.values()])
     if log:
         if not (X > 0).all():
             raise ValueError("some measurements are not positive and have no logarithm: pass log=False")
         X = np.log(X)
-    labels = np.repeat(np.array(names), [len(table) for table in tables])
+    labels = np.repeat(np.array(names), [len(table) for table in tables.values()])
     return Screen("sachs", X, labels, control, features, pd.DataFrame(index=range(len(X))))
-
-
-def _tables(names: list[str], root: str | os.PathLike[str] | None) -> list[pd.DataFrame]:
-    files = layout(SOURCE, [[f"{name}.csv" for name in names], [_sheet(name) for name in names]], root)
-    paths = locate(SOURCE, files, root)
-    if files[0].endswith(".xls"):
-        optional("xlrd", "datasets", "reading the spreadsheets of Sachs et al.")
-    tables = [pd.read_excel(paths[f]) if f.endswith(".xls") else pd.read_csv(paths[f]) for f in files]
-    columns = [str(column) for column in tables[0].columns]
-    for file, table in zip(files, tables, strict=True):
-        if len(table.columns) != len(columns):
-            raise ValueError(f"{file} has {len(table.columns)} columns, {files[0]} has {len(columns)}")
-        table.columns = pd.Index(columns)  # the same proteins in the same order, but not always spelt alike
-    return tables
-
-
-def _sheet(name: str) -> str:
-    return f"{CONDITIONS.index(name) + 1}. {name.replace('_', '+')}.xls"

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.datasets.containers import Cohort
-from latentdag.datasets.places import Remote, Source, layout, locate
+from latentdag.datasets.places import Remote, Source, locate
 
 _XENA = "https://gdc-hub.s3.us-east-1.amazonaws.com/download"
 SURVIVAL, RSEM = "TCGA-LUAD.survival.tsv", "expression_log2.csv.gz"
@@ -30,9 +30,12 @@ SOURCE = Source(
 #: Characters of a barcode that name the patient, and the two after them that tell tumour (01) from normal (11).
 _PATIENT = 12
 
+#: Xena's older and newer names of the columns of time and event.
+_COLUMNS = (("_OS", "_OS_IND"), ("OS.time", "OS"))
+
 
 def tcga_luad(root: str | os.PathLike[str] | None = None, genes: Iterable[str] | None = None) -> Cohort:
-    """Primary tumours with expression and survival, one per patient.
+    """Read primary tumours with expression and survival, one per patient.
 
     Parameters
     ----------
@@ -48,9 +51,8 @@ def tcga_luad(root: str | os.PathLike[str] | None = None, genes: Iterable[str] |
         several tumour samples of a patient the first by barcode is taken; who has no positive time is left out.
     """
     wanted = None if genes is None else set(genes)
-    files = layout(SOURCE, [[SURVIVAL, RSEM], [SURVIVAL, FPKM, SYMBOLS]], root)
-    paths = locate(SOURCE, files, root)
-    if RSEM in files:
+    paths = locate(SOURCE, [SURVIVAL, RSEM], [SURVIVAL, FPKM, SYMBOLS], root=root)
+    if RSEM in paths:
         table = pd.read_csv(paths[RSEM], index_col=0)
         table = table if wanted is None else table.loc[table.index.isin(wanted)]
     else:
@@ -64,7 +66,7 @@ def tcga_luad(root: str | os.PathLike[str] | None = None, genes: Iterable[str] |
 
 
 def _tumours(table: pd.DataFrame) -> pd.DataFrame:
-    """Patients × genes of primary tumours, from genes × samples."""
+    """Return patients × genes of primary tumours, from genes × samples."""
     codes = [str(code).replace(".", "-") for code in table.columns]
     order = sorted((code, j) for j, code in enumerate(codes) if code[_PATIENT + 1 : _PATIENT + 3] == "01")
     first: dict[str, int] = {}
@@ -77,21 +79,17 @@ def _tumours(table: pd.DataFrame) -> pd.DataFrame:
 
 def _survival(path: Path) -> pd.DataFrame:
     table = pd.read_csv(path, sep="\t")
-    for time, event, patient in (("_OS", "_OS_IND", "_PATIENT"), ("OS.time", "OS", "_PATIENT")):
-        if {time, event, patient} <= set(table.columns):
-            break
-    else:
+    names = next((list(pair) for pair in _COLUMNS if {*pair, "_PATIENT"} <= set(table.columns)), None)
+    if names is None:
         raise ValueError(f"{path} has neither _OS and _OS_IND nor OS.time and OS; it has {list(table.columns)}")
-    made = pd.DataFrame(
-        {"time": table[time].to_numpy(dtype=float), "event": table[event].to_numpy(dtype=float)},
-        index=pd.Index([str(p).replace(".", "-")[:_PATIENT] for p in table[patient]], name="patient"),
-    )
+    patients = [str(code).replace(".", "-")[:_PATIENT] for code in table["_PATIENT"]]
+    made = table[names].astype(float).set_axis(["time", "event"], axis=1).set_axis(pd.Index(patients, name="patient"))
     made = made[~made.index.duplicated() & made.notna().all(axis=1) & (made["time"] > 0)]
     return made.astype({"event": int})
 
 
 def _by_symbol(fpkm: Path, symbols: Path, wanted: set[str] | None) -> pd.DataFrame:
-    """Genes (symbols) × samples; where several identifiers have one symbol, their FPKM are added."""
+    """Return genes (symbols) × samples. Where several identifiers have one symbol, their FPKM are added."""
     names = pd.read_csv(symbols, sep="\t").set_index("id")["gene"]
     parts = []
     with pd.read_csv(fpkm, sep="\t", index_col=0, chunksize=5_000) as blocks:

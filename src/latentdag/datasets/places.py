@@ -38,7 +38,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set's names, folders and addresses.
+    """Names, folders and addresses of a data set.
 
     Attributes
     ----------
@@ -54,40 +54,38 @@ class Source:
     remotes: Mapping[str, Remote] = field(default_factory=dict)
 
 
-def locate(source: Source, files: Sequence[str], root: str | os.PathLike[str] | None = None) -> dict[str, Path]:
-    """Paths of these files: in ``root``, else in ``$LATENTDAG_DATA``, else in the cache, downloaded where necessary.
+def locate(source: Source, *layouts: Sequence[str], root: str | os.PathLike[str] | None = None) -> dict[str, Path]:
+    """Return the paths of the files of a data set, by name.
 
-    A file is also found with ``.gz`` added or taken away, and in ``root`` itself as well as in its sub-folder.
+    They are looked for in ``root``, else in ``$LATENTDAG_DATA``, else in the cache, and downloaded where necessary. A
+    file is also found with ``.gz`` added or taken away, and in ``root`` itself as well as in its sub-folder.
+
+    Parameters
+    ----------
+    source : Source
+    *layouts : names of files
+        Those that belong together. The first layout of which a folder has all files is taken; the last is downloaded.
+    root : folder, optional
 
     Raises
     ------
     FileNotFoundError
         With the places looked at, the address and the layout that is expected.
     """
-    looked = []
     given = root if root is not None else os.environ.get(ENVIRONMENT)
-    if given is not None:
-        for folder in (*(Path(given, name) for name in source.folders), Path(given)):
-            found = {file: _present(folder, file) for file in files}
-            if all(found.values()):
-                return {file: path for file, path in found.items() if path is not None}
-            looked.append(folder)
-    if root is not None:  # who names a folder does not want a download instead
-        raise _missing(source, files, looked, "")
-    try:
-        return _downloaded(source, files)
-    except (OSError, ValueError, ImportError) as error:
-        raise _missing(source, files, looked, f" Downloading failed: {' '.join(str(error).split())[:200]}.") from None
-
-
-def layout(source: Source, layouts: Sequence[list[str]], root: str | os.PathLike[str] | None = None) -> list[str]:
-    """The files of the first layout that a folder of the user's has; else the first, or the last to download."""
-    given = root if root is not None else os.environ.get(ENVIRONMENT)
-    folders = () if given is None else (*(Path(given, name) for name in source.folders), Path(given))
+    folders = [] if given is None else [*(Path(given, name) for name in source.folders), Path(given)]
     for files in layouts:
-        if any(all(_present(folder, file) for file in files) for folder in folders):
-            return files
-    return layouts[0] if root is not None else layouts[-1]
+        for folder in folders:
+            found = [path for file in files if (path := _present(folder, file))]
+            if len(found) == len(files):
+                return dict(zip(files, found, strict=True))
+    if root is not None:  # who names a folder does not want a download instead
+        raise _missing(source, layouts[0], folders, "")
+    try:
+        return _downloaded(source, layouts[-1])
+    except (OSError, ValueError, ImportError) as error:
+        why = f" Downloading failed: {' '.join(str(error).split())[:200]}."
+        raise _missing(source, layouts[-1], folders, why) from None
 
 
 def _present(folder: Path, file: str) -> Path | None:
@@ -105,34 +103,27 @@ def _missing(source: Source, files: Sequence[str], looked: Sequence[Path], why: 
     )
 
 
-# ---- downloads ----------------------------------------------------------------------------------------------------
-
-
 def cache_folder(source: Source) -> Path:
-    """Where downloads of a data set are kept."""
+    """Return where downloads of a data set are kept."""
     pooch = optional("pooch", "datasets", f"downloading {source.name}")
     return Path(pooch.os_cache("latentdag")) / source.folders[0]
 
 
 def _downloaded(source: Source, files: Sequence[str]) -> dict[str, Path]:
-    archives = [name for name, remote in source.remotes.items() if remote.unpacks]
-    folder = cache_folder(source)
-    if archives:
-        unpacked = [path for name in archives for path in _fetch(source, name, folder)]
-        by_name = {path.name: path for path in unpacked}
-        absent = [file for file in files if file not in by_name]
-        if absent:
-            raise ValueError(f"{archives[0]} has no {absent[0]}")
-        return {file: by_name[file] for file in files}
-    unknown = [file for file in files if file not in source.remotes]
-    if unknown:
-        raise ValueError(f"{unknown[0]} has no public address of its own")
-    return {file: _fetch(source, file, folder)[0] for file in files}
+    """Download files, or the archives that hold them; returns their paths in the cache."""
+    names = [name for name, remote in source.remotes.items() if remote.unpacks] or files
+    found = {path.name: path for name in names for path in _fetch(source, name, cache_folder(source))}
+    absent = [file for file in files if file not in found]
+    if absent:
+        raise ValueError(f"{names[0]} has no {absent[0]}")
+    return {file: found[file] for file in files}
 
 
 def _fetch(source: Source, name: str, folder: Path) -> list[Path]:
     """Download one file unless it is there and intact; unpack it where it is an archive."""
     pooch = optional("pooch", "datasets", f"downloading {source.name}")
+    if name not in source.remotes:
+        raise ValueError(f"{name} has no public address of its own")
     remote = source.remotes[name]
     note = folder / f"{name}.sha256"
     known = remote.hash or (note.read_text().strip() if note.is_file() else None)
@@ -148,7 +139,7 @@ def _fetch(source: Source, name: str, folder: Path) -> list[Path]:
 
 
 class _Megabytes:
-    """What pooch tells about a download, on our bar."""
+    """Show what pooch tells about a download on our bar."""
 
     def __init__(self, bar: Progress):
         self.bar, self.bytes = bar, 0

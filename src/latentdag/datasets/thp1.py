@@ -14,17 +14,19 @@ Counts are small and depth varies: normalise them, and regress out depth and rep
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
 from latentdag.datasets.containers import Screen
-from latentdag.datasets.places import Remote, Source, layout, locate
+from latentdag.datasets.places import Remote, Source, locate
 
 _GEO = "https://ftp.ncbi.nlm.nih.gov/geo"
 COUNTS, GUIDES = "GSM4633614_ECCITE_cDNA_counts.tsv.gz", "GSM4633618_ECCITE_GDO_counts.tsv.gz"
 CELLS = "GSE153056_ECCITE_metadata.tsv.gz"
+ARRAYS = "papalexi.npz"
 
 SOURCE = Source(
     "papalexi_thp1",
@@ -49,7 +51,7 @@ def papalexi_thp1(
     strict: bool = False,
     genes: Iterable[str] | None = None,
 ) -> Screen:
-    """Counts per cell and gene, the knocked-out gene as context.
+    """Read counts per cell and gene, with the knocked-out gene as context.
 
     Parameters
     ----------
@@ -67,14 +69,12 @@ def papalexi_thp1(
         left out by ``genes`` too).
     """
     wanted = None if genes is None else list(genes)
-    files = layout(SOURCE, [["papalexi.npz"], [COUNTS, GUIDES, CELLS]], root)
-    paths = locate(SOURCE, files, root)
-    found = _from_arrays(paths[files[0]]) if len(files) == 1 else _from_geo(paths, wanted)
+    paths = locate(SOURCE, [ARRAYS], [COUNTS, GUIDES, CELLS], root=root)
+    found = _from_arrays(paths[ARRAYS]) if ARRAYS in paths else _from_geo(paths, wanted)
     if wanted is not None:
         found = found.select(features=wanted)
-    if strict:
-        found = found.select((found.obs["guide_frac"] > 0.8).to_numpy() & (found.obs["guide_umi"] >= 5).to_numpy())
-    return found
+    sure = (found.obs["guide_frac"] > 0.8) & (found.obs["guide_umi"] >= 5)
+    return found.select(sure.to_numpy()) if strict else found
 
 
 def _from_arrays(path: Path) -> Screen:
@@ -111,19 +111,16 @@ def _from_geo(paths: dict[str, Path], genes: list[str] | None) -> Screen:
 
 
 def _counts(path: Path, genes: list[str] | None) -> tuple[sparse.csr_matrix, tuple[str, ...], np.ndarray, list[str]]:
-    """GEO's table of genes × cells in blocks of genes: kept counts (cells × genes), names, depth and barcodes."""
+    """Read GEO's table of genes × cells in blocks of genes: kept counts (cells × genes), names, depth and barcodes."""
     kept: list[sparse.csr_matrix] = []
     names: list[str] = []
-    depth: np.ndarray | None = None
-    barcodes: list[str] = []
+    depth: Any = 0
     with pd.read_csv(path, sep="\t", index_col=0, chunksize=_BLOCK) as blocks:
         for block in blocks:
-            barcodes = list(map(str, block.columns))
-            total = block.to_numpy().sum(axis=0)
-            depth = total if depth is None else depth + total
+            depth = depth + block.sum()
             block = block if genes is None else block.loc[block.index.isin(genes)]
             kept.append(sparse.csr_matrix(block.to_numpy(dtype=np.int32)))
             names += map(str, block.index)
-    if depth is None:
+    if not kept:
         raise ValueError(f"{path} has no genes")
-    return sparse.csr_matrix(sparse.vstack(kept).T), tuple(names), depth, barcodes
+    return sparse.csr_matrix(sparse.vstack(kept).T), tuple(names), depth.to_numpy(), [str(c) for c in depth.index]

@@ -12,7 +12,6 @@ As in the paper, cells without a variant ("unassigned"), with several ("multiple
 left out, and the wild type "WT" is the control. The matrix is read in pieces of which only wanted genes and cells stay.
 """
 
-import gzip
 import os
 import re
 from collections.abc import Iterable
@@ -21,9 +20,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import sparse
+from scipy import io, sparse
 
-from latentdag.data.sources.mtx import read_matrix
 from latentdag.datasets.containers import Screen
 from latentdag.datasets.places import Remote, Source, locate
 
@@ -56,7 +54,7 @@ def kras(
     genes: Iterable[str] | str | os.PathLike[str] | None = None,
     variants: Iterable[str] | str | os.PathLike[str] | None = None,
 ) -> Screen:
-    """Expression per cell and gene, the KRAS variant as context.
+    """Read expression per cell and gene, with the KRAS variant as context.
 
     Parameters
     ----------
@@ -68,7 +66,7 @@ def kras(
     variants : names, or a file that lists them, optional
         Besides the wild type, which always stays. By default all that change an amino acid.
     """
-    paths = locate(SOURCE, list(_FILES.values()), root)
+    paths = locate(SOURCE, list(_FILES.values()), root=root)
     path = {part: paths[name] for part, name in _FILES.items()}
     all_genes, cells = (_lines(path[f"processed.{what}.csv"]) for what in ("genes", "cells"))
     labels = _labels(path["variants2cell.csv"]).reindex(cells)
@@ -84,19 +82,13 @@ def kras(
     if not columns or not len(rows):
         raise ValueError(f"nothing is left of {path['processed.matrix.mtx']}: {len(columns)} genes, {len(rows)} cells")
     X = _matrix(path["processed.matrix.mtx"], len(cells), len(all_genes), rows, np.array(columns))
-    return Screen(
-        "kras",
-        X,
-        labels.to_numpy()[rows].astype(str),
-        CONTROL,
-        tuple(all_genes[j] for j in columns),
-        pd.DataFrame({"cell": np.array(cells)[rows]}),
-        {"not measured": [name for name in wanted if name not in place]},
-    )
+    names, obs = tuple(all_genes[j] for j in columns), pd.DataFrame({"cell": np.array(cells)[rows]})
+    unmeasured = {"not measured": [name for name in wanted if name not in place]}
+    return Screen("kras", X, labels.to_numpy()[rows].astype(str), CONTROL, names, obs, unmeasured)
 
 
 def keeps(label: Any) -> bool:
-    """Whether a cell with this variant takes part: it has one variant, which changes an amino acid, or the wild type.
+    """Return True if a cell takes part: it has one variant, which changes an amino acid, or the wild type.
 
     >>> [keeps(label) for label in ("WT", "G12D", "T58T", "AG11TD", "unassigned", "multiple", float("nan"))]
     [True, True, False, True, False, False, False]
@@ -108,7 +100,7 @@ def keeps(label: Any) -> bool:
 
 
 def names_in(given: Iterable[str] | str | os.PathLike[str]) -> list[str]:
-    """Names as given, or from a file: one per line, or the first column of a csv with a heading."""
+    """Return names as given, or from a file: one per line, or the first column of a csv with a heading."""
     if not isinstance(given, str | os.PathLike):
         return [str(name) for name in given]
     path = Path(given)
@@ -121,7 +113,7 @@ def names_in(given: Iterable[str] | str | os.PathLike[str]) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The only column of a table without a heading."""
+    """Return the only column of a table without a heading."""
     return pd.read_csv(path, header=None, dtype=str, keep_default_na=False)[0].tolist()
 
 
@@ -131,26 +123,23 @@ def _labels(path: Path) -> pd.Series:
 
 
 def _matrix(path: Path, n_cells: int, n_genes: int, rows: np.ndarray, columns: np.ndarray) -> Any:
-    """Chosen cells × genes, dense if most entries are there."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        first = line = file.readline()
-        if not first.lower().startswith("%%matrixmarket matrix"):
-            raise ValueError(f"{path} is no MatrixMarket file: its first line is {first.strip()[:60]!r}")
-        skip = 1
-        while line.startswith("%"):
-            line, skip = file.readline(), skip + 1
-    shape = tuple(int(part) for part in line.split()[:2])
-    if shape not in ((n_cells, n_genes), (n_genes, n_cells)):
+    """Read chosen cells × genes, dense if most entries are there."""
+    try:
+        *shape, _, form, _, _ = io.mminfo(path)
+    except ValueError as error:
+        raise ValueError(f"{path} is no MatrixMarket file: {error}") from None
+    if shape not in ([n_cells, n_genes], [n_genes, n_cells]):
         raise ValueError(f"{path} is {shape[0]} × {shape[1]}, but there are {n_cells} cells and {n_genes} genes")
-    upright = shape == (n_cells, n_genes)
-    if "array" in first.lower():
-        whole = np.asarray(read_matrix(path))
+    upright = shape == [n_cells, n_genes]
+    if form == "array":
+        whole = np.asarray(io.mmread(path))
         return (whole if upright else whole.T)[np.ix_(rows, columns)]
     new_row, new_column = np.full(n_cells, -1), np.full(n_genes, -1)
     new_row[rows], new_column[columns] = np.arange(len(rows)), np.arange(len(columns))
     found = []
     names = ["cell", "gene", "value"] if upright else ["gene", "cell", "value"]
-    with pd.read_csv(path, sep=r"\s+", skiprows=skip, header=None, names=names, chunksize=_ENTRIES) as parts:
+    # the line of sizes, the first that is no comment, stands where a heading would
+    with pd.read_csv(path, sep=r"\s+", comment="%", header=0, names=names, chunksize=_ENTRIES) as parts:
         for part in parts:
             i, j = new_row[part["cell"].to_numpy() - 1], new_column[part["gene"].to_numpy() - 1]
             keep = (i >= 0) & (j >= 0)

@@ -1,4 +1,4 @@
-"""The paper's experiments and ours, each in one file, run by ``latentdag reproduce NAME``.
+"""The paper's experiments and ours, one file each. ``latentdag reproduce NAME`` runs them.
 
 ===================  ===================================================================================================
 name                 question
@@ -9,37 +9,39 @@ name                 question
 ``identifiability``  which models have the same moments, and what is identified all the same?
 ``scaling``          how do time and memory grow with the number of latents and features?
 ``robustness``       what happens off the model, and do the tests say so?
-``light_tunnel``     a machine whose causes are known, hidden behind random maps: what is recovered? (real data)
-``interferon``       single-cell knock-outs of interferon signalling: are unseen perturbations predicted? (real data)
 ===================  ===================================================================================================
 
-An experiment is a list of independent *cells*; each gives tidy rows of plain values from its own seed, so the same
-numbers come out in any order, in any number of processes, and after any interruption. Those on real data find them as
-:mod:`latentdag.datasets` does; ``latentdag reproduce all`` leaves out those whose data are not to be had, and says so.
+An experiment is a list of independent *cells*. Each cell returns rows of plain values that depend on its own seed only.
+So the numbers are the same in any order, in any number of processes, and after any interruption.
+
+Studies of real data are built from the same parts. They are in the folder ``studies`` of the repository.
 """
 
 from importlib import import_module
 
-from latentdag.experiments.base import Experiment, Outcome, Settings
+from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
+from latentdag.experiments.draw import figure, share_legend, tidy
+from latentdag.experiments.fits import attempt, failures
+from latentdag.experiments.tables import Column, Table, mean_of, mean_or_none, table_by
 
-__all__ = ["NAMES", "STUDIES", "Experiment", "Outcome", "Settings", "load"]
+__all__ = [
+    "NAMES", "Cell", "Column", "Experiment", "Outcome", "Row", "Settings", "Table", "attempt", "failures", "figure",
+    "load", "mean_of", "mean_or_none", "share_legend", "table_by", "tidy",
+]  # fmt: skip
 
 #: In the order in which ``latentdag reproduce all`` runs them.
 NAMES = ("synthetic", "membership", "identifiability", "robustness", "semisynthetic", "scaling")
 
-#: Those on real data; ``all`` runs them last.
-STUDIES = ("light_tunnel", "interferon")
-
 
 def load(name: str) -> Experiment:
-    """An experiment by name.
+    """Return an experiment by name.
 
     Examples
     --------
     >>> load("synthetic").models
     500
     """
-    if name not in (*NAMES, *STUDIES):
-        raise ValueError(f"no experiment {name!r}; there are {', '.join((*NAMES, *STUDIES))}")
+    if name not in NAMES:
+        raise ValueError(f"no experiment {name!r}; there are {', '.join(NAMES)}")
     found: Experiment = import_module(f"latentdag.experiments.{name}").EXPERIMENT
     return found

@@ -1,11 +1,15 @@
 """What an experiment is: cells, rows, a summary, figures and a page."""
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+
+from latentdag.experiments.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,8 +18,8 @@ if TYPE_CHECKING:
 Cell = Mapping[str, Any]
 Row = dict[str, Any]
 
-#: A table of the summary: plain values by column.
-Table = list[dict[str, Any]]
+#: The two readings of the paper's numbers; see :mod:`latentdag.simulate`.
+CONVENTIONS = ("figures", "text")
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,8 @@ class Experiment:
     Attributes
     ----------
     name, title : str
-    question : str
-        A paragraph for the page: what is asked and how.
+    about : str
+        The docstring of its module. Its second paragraph opens the page: what is asked and how.
     models, quick_models : int
         Random models per setting, by default and with ``--quick``.
     cells : Settings → list of cells
@@ -84,11 +88,13 @@ class Experiment:
         Those that measure time or memory of this run, and so differ from run to run.
     unit : str
         What ``models`` counts.
+    command : str
+        What runs it, before its name; the page names it.
     """
 
     name: str
     title: str
-    question: str
+    about: str | None
     models: int
     quick_models: int
     cells: Callable[[Settings], list[dict[str, Any]]]
@@ -99,10 +105,44 @@ class Experiment:
     shared: Callable[[Settings], Any] = nothing_shared
     timed: tuple[str, ...] = ()
     unit: str = "model"
+    command: str = "latentdag reproduce"
+
+    @classmethod
+    def of(cls, module: str, title: str, models: int, quick_models: int, **options: Any) -> "Experiment":
+        """Return the experiment of a module: its functions ``cells``, ``run``, ``summarize`` and ``draw``.
+
+        Parameters
+        ----------
+        module : str
+            Its ``__name__``; the last part is the name of the experiment.
+        title, models, quick_models, **options
+            See the attributes.
+        """
+        own = sys.modules[module]
+        functions = (own.cells, own.run, own.summarize, own.draw)
+        return cls(module.rpartition(".")[2], title, own.__doc__, models, quick_models, *functions, **options)
+
+    @property
+    def question(self) -> str:
+        """The second paragraph of the module's docstring, in one line."""
+        paragraphs = (self.about or "").split("\n\n")
+        return " ".join(paragraphs[1].split()) if len(paragraphs) > 1 else ""
 
     def settings(
         self, models: int | None = None, seed: int = 0, quick: bool = False, fit: Path | None = None
     ) -> Settings:
-        """The user's choices, with this experiment's defaults for what was left open."""
+        """Return the user's choices, with this experiment's defaults for what was left open."""
         default = self.quick_models if quick else self.models
         return Settings(default if models is None else models, seed, quick, fit)
+
+
+def grid(settings: Settings, unit: str = "model", **axes: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return one cell per combination of values and per random model, the last axis fastest.
+
+    Examples
+    --------
+    >>> grid(Settings(models=2, seed=7), n=[10])
+    [{'n': 10, 'model': 0, 'seed': 7}, {'n': 10, 'model': 1, 'seed': 7}]
+    """
+    every: dict[str, Iterable[Any]] = {**axes, unit: range(settings.models), "seed": [settings.seed]}
+    return [dict(zip(every, values, strict=True)) for values in product(*every.values())]

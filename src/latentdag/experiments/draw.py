@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: Figures by name.
+Figures = dict[str, "Figure"]
+
+#: The measure that is yes or no.
+FRACTION = "order_correct"
+
+
 @dataclass(frozen=True)
 class Curve:
     """How one method is drawn."""
@@ -28,7 +35,7 @@ class Curve:
 
 
 def figure(width: float, height: float) -> "Figure":
-    """An empty figure of this size in inches."""
+    """Return an empty figure of this size in inches."""
     optional("matplotlib", "plot", "a figure")
     from matplotlib.figure import Figure
 
@@ -40,23 +47,20 @@ def panels(
     measures: Mapping[str, str],
     curves: Mapping[str, Curve],
     *,
-    x: tuple[str, str],
-    fractions: Sequence[str] = (),
     centre: str = "median",
     marks: Mapping[str, Sequence[tuple[float, float]]] | None = None,
     marked: str = "published",
     title: str = "",
 ) -> "Figure":
-    """One panel per measure, one curve per method.
+    """Draw accuracy against the number of samples: one panel per measure, one curve per method.
 
     Parameters
     ----------
     rows : DataFrame
-        With a column ``method``, the column of x and one per measure.
+        With columns ``method`` and ``n``, and one per measure. ``order_correct`` is yes or no: its mean is drawn with a
+        band of two standard errors.
     measures : mapping of column to axis label
     curves : mapping of method to how it is drawn
-    x : (column, label)
-    fractions : columns that are yes or no: always their mean, from 0 to 1, with a band of two standard errors
     centre : "median" (with a band from quartile to quartile) or "mean"
     marks : points to show beside the curves, as (x, y) by column
     marked : what they are
@@ -68,12 +72,12 @@ def panels(
         for method, curve in curves.items():
             part = rows[rows["method"] == method].dropna(subset=[column])
             if len(part):
-                _curve(ax, part, x[0], column, curve, "fraction" if column in fractions else centre)
+                _curve(ax, part, column, curve, "fraction" if column == FRACTION else centre)
         for i, point in enumerate((marks or {}).get(column, ())):
             ax.plot(*point, marker="*", ms=11, mfc="none", mec="black", ls="none", label="" if i else marked)
-        ax.set(xscale="log", xlabel=x[1], title=label)
-        number_ticks(ax, sorted(rows[x[0]].unique()))
-        if column in fractions:
+        ax.set(xscale="log", xlabel="samples per context", title=label)
+        number_ticks(ax, sorted(rows["n"].unique()))
+        if column == FRACTION:
             ax.set_ylim(-0.03, 1.03)
         else:
             ax.set_yscale("log")
@@ -83,8 +87,8 @@ def panels(
     return made
 
 
-def _curve(ax: "Axes", part: pd.DataFrame, x: str, column: str, curve: Curve, kind: str) -> None:
-    groups = part[column].astype(float).groupby(part[x])
+def _curve(ax: "Axes", part: pd.DataFrame, column: str, curve: Curve, kind: str) -> None:
+    groups = part[column].astype(float).groupby(part["n"])
     style: dict[str, Any] = {"color": curve.colour, "ls": "--" if curve.dashed else "-", "marker": curve.marker}
     middle = groups.median() if kind == "median" else groups.mean()
     ax.plot(middle.index, middle, label=curve.label, ms=5, lw=1.5, **style)
@@ -101,7 +105,7 @@ def _curve(ax: "Axes", part: pd.DataFrame, x: str, column: str, curve: Curve, ki
 
 
 def number_ticks(ax: "Axes", values: Sequence[float]) -> None:
-    """Ticks of a logarithmic x axis at the values that were run, and nowhere else."""
+    """Set ticks of a logarithmic x axis at the values that were run, and nowhere else."""
     from matplotlib.ticker import NullLocator
 
     ax.set_xticks(values, [short_number(value) for value in values], fontsize=8)
@@ -109,7 +113,7 @@ def number_ticks(ax: "Axes", values: Sequence[float]) -> None:
 
 
 def short_number(value: float) -> str:
-    """2500 as 2.5k, 10⁷ as 10M.
+    """Return 2500 as 2.5k, and 10⁷ as 10M.
 
     Examples
     --------
@@ -123,7 +127,7 @@ def short_number(value: float) -> str:
 
 
 def tidy(ax: "Axes") -> None:
-    """What all panels share."""
+    """Give a panel the look that all panels share."""
     ax.grid(True, which="major", color="#e2e2e2", lw=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
@@ -131,7 +135,7 @@ def tidy(ax: "Axes") -> None:
 
 
 def share_legend(made: "Figure", axes: Sequence["Axes"], columns: int = 6) -> None:
-    """One legend for all panels, below them."""
+    """Draw one legend for all panels, below them."""
     found: dict[str, Any] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):

@@ -1,21 +1,25 @@
 """What no amount of data can tell, and what it can all the same: on exact moments, without sampling error.
 
-Four parts: the paper's pairs of models with equal moments; random models with one intervention missing, and all models
-that fit them (:func:`latentdag.equivalent_models`); soft interventions, where the ancestor relation is identified but
-the parameters are not; and models on which the paper's rule for the observational context ties or errs.
+Exact moments, no sampling error. Pairs of models that no amount of data can tell apart, and what is identified in spite
+of them; random models with 4 latents of which one was never intervened on, and all models with the same moments
+(latents without an intervention are called by their noise); soft interventions on every latent; and the search for the
+observational context where nobody says which it is.
+
+All models that fit are listed by :func:`latentdag.equivalent_models`. Soft interventions identify the ancestor relation
+but not the parameters. The paper's rule for the observational context ties or errs on some models.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 
-from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
-from latentdag.experiments.draw import figure, tidy
-from latentdag.experiments.pair_graphs import draw_pairs
+from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
+from latentdag.experiments.draw import Figures, figure, tidy
 from latentdag.identification import counterexamples as ce
 from latentdag.identification.equivalence import equivalent_models
 from latentdag.identification.identify import identify_partial_order
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _chain() -> LatentModel:
-    """3 → 2 → 1, every latent with a context."""
+    """Return the model 3 → 2 → 1, in which every latent has a context."""
     B_0 = np.eye(3) - np.diag([0.8, 0.8], 1)
     scaled = [np.diag(np.where(np.arange(3) == i, 2.0, 1.0)) for i in range(3)]
     cut = [np.where((np.arange(3) == i)[:, None], np.eye(3), B_0) for i in range(3)]
@@ -59,18 +63,19 @@ TIES: dict[str, Callable[[], ce.DeviationTie]] = {
     "cancellation": ce.deviation_cancellation,
 }
 
+#: Where latents 1, 2, 3 are drawn: effects at the bottom, and no edge through a node. Inches of a pair; colours.
+PLACES = ((0.5, 0.12), (0.82, 0.5), (0.5, 0.88))
+WIDTH, HEIGHT = 4.4, 2.0
+FILL, EDGE = "#cfe3f7", "#2b6cb0"
+
 #: Latents of the random models with one intervention missing, and of those with soft interventions.
 LATENTS = 4
 
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
     named = [{"part": "pair", "name": name} for name in PAIRS] + [{"part": "control", "name": name} for name in TIES]
-    drawn = [
-        {"part": part, "name": f"model {s}", "model": s, "seed": settings.seed}
-        for part in ("missing", "soft")
-        for s in range(settings.models)
-    ]
-    return named + drawn
+    drawn = grid(settings, part=("missing", "soft"))
+    return named + [{"part": cell["part"], "name": f"model {cell['model']}", **cell} for cell in drawn]
 
 
 def run(cell: Cell, shared: None) -> list[Row]:
@@ -78,93 +83,73 @@ def run(cell: Cell, shared: None) -> list[Row]:
     return [{**cell, **row} for row in parts[cell["part"]](cell)]
 
 
-def _pair(cell: Cell) -> list[Row]:
+def _pair(cell: Cell) -> Iterator[Row]:
     make, identified = PAIRS[cell["name"]]
     pair = make()
     first, second = (set(model.graph.edges) for model in (pair.first, pair.second))
     closures = [set(closure_graph(model.graph).edges) for model in (pair.first, pair.second)]
-    return [
-        {
-            "statement": pair.statement,
-            "moment_gap": pair.moment_gap(),
-            "unmixing_gap": pair.unmixing_gap(),
-            "edges_first": _edges(first),
-            "edges_second": _edges(second),
-            "same_graph": first == second,
-            "same_closure": closures[0] == closures[1],
-            "identified": identified,
-        }
-    ]
+    yield {
+        "statement": pair.statement,
+        "moment_gap": pair.moment_gap(),
+        "unmixing_gap": pair.unmixing_gap(),
+        "edges_first": _edges(first),
+        "edges_second": _edges(second),
+        "same_graph": first == second,
+        "same_closure": closures[0] == closures[1],
+        "identified": identified,
+    }
 
 
-def _control(cell: Cell) -> list[Row]:
+def _control(cell: Cell) -> Iterator[Row]:
     tie = TIES[cell["name"]]()
     precisions = [tie.model.precision(context) for context in tie.model.contexts]
-    return [
-        {
-            "statement": tie.statement,
-            "scores": ", ".join(map(str, tie.scores)),
-            "by_the_rule": ", ".join(map(str, tie.chosen)),
-            "admissible": ", ".join(map(str, observational_contexts(precisions, tie.model.contexts))),
-            "truth": str(tie.model.control),
-        }
-    ]
+    yield {
+        "statement": tie.statement,
+        "scores": ", ".join(map(str, tie.scores)),
+        "by_the_rule": ", ".join(map(str, tie.chosen)),
+        "admissible": ", ".join(map(str, observational_contexts(precisions, tie.model.contexts))),
+        "truth": str(tie.model.control),
+    }
 
 
-def _missing(cell: Cell) -> list[Row]:
+def _missing(cell: Cell) -> Iterator[Row]:
     """Leave out each context in turn, and list all models with the moments of the others."""
     truth = simulate.random_model(LATENTS, LATENTS, rng=[cell["seed"], cell["model"]])
-    rows = []
     for context, latent in truth.targets.items():
         rest = {c: v for c, v in truth.interventions.items() if c != context}
         found = equivalent_models(replace(truth, interventions=rest))
-        hit = list(rest)
-        orders = {frozenset(e for e in closure_graph(m.graph).edges if {*e} <= {*hit}) for m in found}
-        rows.append(
-            {
-                "missing": latent,
-                "parents": int(truth.graph.in_degree(latent)),
-                "children": int(truth.graph.out_degree(latent)),
-                "candidates": len(found),
-                "moment_gap": max(_law_gap(found[0], other, [{c: None} for c in hit]) for other in found),
-                "double_gap": max(
-                    _law_gap(found[0], other, [dict.fromkeys(two) for two in combinations(hit, 2)]) for other in found
-                ),
-                "same_closure": len(orders) == 1,
-            }
-        )
-    return rows
+        orders = {frozenset(closure_graph(m.graph).subgraph(rest).edges) for m in found}
+        singles, doubles = ([dict.fromkeys(hit) for hit in combinations(rest, k)] for k in (1, 2))
+        yield {
+            "missing": latent,
+            "parents": int(truth.graph.in_degree(latent)),
+            "children": int(truth.graph.out_degree(latent)),
+            "candidates": len(found),
+            "moment_gap": max(_law_gap(found[0], other, singles) for other in found),
+            "double_gap": max(_law_gap(found[0], other, doubles) for other in found),
+            "same_closure": len(orders) == 1,
+        }
 
 
 def _law_gap(a: LatentModel, b: LatentModel, changes: list[dict[str, None]]) -> float:
-    """Largest difference of correlation size between the laws of two models, in the control and after changes."""
-    laws = [(a.law(), b.law()), *((a.intervene(change), b.intervene(change)) for change in changes)]
-    gaps = []
-    for one, other in laws:
+    """Return the largest difference, on the scale of correlations, between the laws of two models."""
+    gap = 0.0
+    for one, other in [(a.law(), b.law()), *((a.intervene(change), b.intervene(change)) for change in changes)]:
         s = np.sqrt(np.diagonal(one.covariance))
-        gaps.append(float(np.abs((one.covariance - other.covariance) / np.outer(s, s)).max()))
-    return max(gaps)
+        gap = max(gap, float(np.abs((one.covariance - other.covariance) / np.outer(s, s)).max()))
+    return gap
 
 
-def _soft(cell: Cell) -> list[Row]:
+def _soft(cell: Cell) -> Iterator[Row]:
     truth = simulate.random_model(LATENTS, LATENTS, kind="soft", rng=[cell["seed"], cell["model"]])
     found = identify_partial_order([truth.precision(c) for c in truth.contexts], truth.contexts)
-    edges = set(truth.graph.edges)
-    closure = set(closure_graph(truth.graph).edges)
-    return [
-        {
-            "edges_first": _edges(edges),
-            "closure_identified": set(found.edges) == closure,
-            # edges that the closure implies whether they are there or not
-            "implied_edges": sum(_implied(truth, *edge) for edge in closure),
-        }
-    ]
-
-
-def _implied(model: LatentModel, source: str, target: str) -> bool:
-    rest = model.graph.copy()
-    rest.remove_edges_from([(source, target)])
-    return (source, target) in closure_graph(rest).edges
+    closure = closure_graph(truth.graph)
+    # the closure leaves open whether an edge is there where a longer path implies it too
+    yield {
+        "edges_first": _edges(set(truth.graph.edges)),
+        "closure_identified": set(found.edges) == set(closure.edges),
+        "implied_edges": closure.number_of_edges() - nx.transitive_reduction(closure).number_of_edges(),
+    }
 
 
 def _edges(edges: set[tuple[str, str]]) -> str:
@@ -185,14 +170,14 @@ def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
         }
         for kind, part in missing.groupby(kinds)
     ]
+    shown = ["name", "statement", "moment_gap", "unmixing_gap", "edges_first", "edges_second", "identified"]
+    ties = ["name", "scores", "by_the_rule", "admissible", "truth"]
     return Outcome(
         _findings(pairs, control, missing, soft),
         {
-            "Two models, equal moments": _records(
-                pairs, "name", "statement", "moment_gap", "unmixing_gap", "edges_first", "edges_second", "identified"
-            ),
+            "Two models, equal moments": pairs[shown].to_dict("records"),
             "One intervention missing: all models that fit": candidates,
-            "Which context is observational": _records(control, "name", "scores", "by_the_rule", "admissible", "truth"),
+            "Which context is observational": control[ties].to_dict("records"),
             "Soft interventions on every latent": [
                 {
                     "models": len(soft),
@@ -206,10 +191,6 @@ def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
 
 def _counts(missing: pd.DataFrame) -> list[int]:
     return sorted(int(k) for k in missing["candidates"].unique())
-
-
-def _records(part: pd.DataFrame, *columns: str) -> list[dict[str, Any]]:
-    return [{str(k): v for k, v in row.items()} for row in part[list(columns)].to_dict("records")]
 
 
 def _findings(pairs: pd.DataFrame, control: pd.DataFrame, missing: pd.DataFrame, soft: pd.DataFrame) -> list[str]:
@@ -230,15 +211,55 @@ def _findings(pairs: pd.DataFrame, control: pd.DataFrame, missing: pd.DataFrame,
     ]
 
 
-def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
+def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
     return {
-        "pairs": draw_pairs({name: make() for name, (make, _) in PAIRS.items()}),
+        "pairs": _draw_pairs({name: make() for name, (make, _) in PAIRS.items()}),
         "candidates": _draw_candidates(rows[rows["part"] == "missing"]),
     }
 
 
+def _draw_pairs(pairs: dict[str, ce.Counterexample]) -> "Figure":
+    """Draw both graphs of every pair, two pairs in a line; latents that a context targets are filled."""
+    lines = (len(pairs) + 1) // 2
+    made = figure(2 * WIDTH, lines * HEIGHT + 0.3)
+    parts = made.subfigures(lines, 2, squeeze=False).ravel()
+    for part, (name, pair) in zip(parts, pairs.items(), strict=False):
+        part.suptitle(f"{name}: {_difference(pair)}", fontsize=10)
+        for ax, model in zip(part.subplots(1, 2), (pair.first, pair.second), strict=True):
+            _draw_graph(ax, model)
+    said = "Filled: targeted by some context. The two models of a pair have the same moments in every context."
+    made.text(0.5, -0.01, said, ha="center", va="top", fontsize=9)
+    return made
+
+
+def _difference(pair: ce.Counterexample) -> str:
+    """Say what the two models disagree about, besides H."""
+    if set(pair.first.graph.edges) != set(pair.second.graph.edges):
+        return "other graph"
+    return "only H differs" if np.allclose(pair.first.weights, pair.second.weights) else "other weights"
+
+
+def _draw_graph(ax: Any, model: LatentModel) -> None:
+    """Draw up to three latents, with the weight on every edge."""
+    hit = {name for value in model.interventions.values() for name in value.targets}
+    places = dict(zip(model.latents, PLACES, strict=False))
+    for source, target, weight in model.graph.edges(data="weight"):
+        start, end = places[source], places[target]
+        arrow = {"arrowstyle": "-|>", "color": EDGE, "shrinkA": 13, "shrinkB": 13, "lw": 1.4}
+        ax.annotate("", xy=end, xytext=start, arrowprops=arrow)
+        middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+        ax.text(*middle, f"{weight:.2g}", fontsize=8, ha="center", va="center", bbox=box)
+    for name, place in places.items():
+        style = {"facecolor": FILL if name in hit else "white", "edgecolor": EDGE, "linewidth": 1.4}
+        ax.scatter(*place, s=420, zorder=3, **style)
+        ax.text(*place, name, ha="center", va="center", fontsize=9, zorder=4)
+    ax.set(xlim=(0.1, 1.1), ylim=(-0.1, 1.1))
+    ax.set_axis_off()
+
+
 def _draw_candidates(missing: pd.DataFrame) -> "Figure":
-    """How many models fit when one intervention is missing."""
+    """Draw how many models fit when one intervention is missing."""
     made = figure(5.5, 3.6)
     ax = made.subplots()
     counts, bottom = _counts(missing), np.zeros(2)
@@ -254,20 +275,4 @@ def _draw_candidates(missing: pd.DataFrame) -> "Figure":
     return made
 
 
-EXPERIMENT = Experiment(
-    name="identifiability",
-    title="What is identified",
-    question=(
-        "Exact moments, no sampling error. Pairs of models that no amount of data can tell apart, and what is "
-        "identified in spite of them; random models with 4 latents of which one was never intervened on, and all "
-        "models with the same moments (latents without an intervention are called by their noise); soft interventions "
-        "on every latent; and the search for the observational context where nobody says which it is."
-    ),
-    models=100,
-    quick_models=10,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
-    chunk=25,
-)
+EXPERIMENT = Experiment.of(__name__, "What is identified", models=100, quick_models=10, chunk=25)

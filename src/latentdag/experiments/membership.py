@@ -1,15 +1,18 @@
 """Can a test tell data of the model from data in which every context has two targets (the paper's appendix)?
 
-The paper thresholds ρ₂ of every context. Beside it are the calibrated rank test, its version for any noise, and the
-whole membership test, which also asks whether one model fits all contexts. The score of a model is that of its worst
-context, for the hypothesis is about all of them.
+Models with one target per context against models with two, d = 5 and p = 10, as in the paper's appendix. Scores are
+those of a model's worst context. The published curve took the rate of false positives over all runs, those of the class
+included; both ways are shown. “Rank and omnibus tests together” also asks whether one model fits all contexts at once.
 
-Two ways to draw the curve. Right: true positives among models of the class, false positives among the others. As
-published: the false-positive rate was taken over all runs, those of the class included. That pulls every curve towards
-the diagonal, ``(FPR + TPR) / 2`` in place of ``FPR``, and hides how good or bad a test is.
+The paper thresholds ρ₂ of every context. Beside it are the calibrated rank test, its version for any noise, and the
+whole membership test. The hypothesis is about all contexts, so the worst of them decides.
+
+There are two ways to draw the curve. Right: true positives among models of the class, false positives among the others.
+As published: false positives over all runs. That pulls every curve towards the diagonal, ``(FPR + TPR) / 2`` instead of
+``FPR``, and hides how good or bad a test is.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,17 +20,14 @@ from scipy import stats
 from scipy.integrate import trapezoid
 
 from latentdag.data.moments import Moments
-from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
-from latentdag.experiments.draw import Curve, figure, share_legend, tidy
+from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
+from latentdag.experiments.draw import Curve, Figures, figure, share_legend, tidy
 from latentdag.experiments.fits import attempt
+from latentdag.experiments.tables import Table
 from latentdag.inference.omnibus import omnibus_test
 from latentdag.inference.ranks import rank_test
 from latentdag.model import simulate
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-CONVENTIONS = ("figures", "text")
 SIZES = (500, 2_500)
 
 #: The thresholds of the published curve.
@@ -40,22 +40,16 @@ SCORES = {
     "rank_robust": Curve("rank test for any noise", "#b7791f", dashed=True),
     "membership": Curve("rank and omnibus tests together", "#2b6cb0"),
 }
-POOLINGS = ("right", "as published")
+DECISIONS = {"rank": "rank_keeps", "rank, any noise": "robust_keeps", "both": "membership_keeps"}
 LEVEL = 0.05
 
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
-    return [
-        {"convention": convention, "n": n, "targets": targets, "model": s, "seed": settings.seed}
-        for convention in CONVENTIONS
-        for n in (SIZES[-1:] if settings.quick else SIZES)
-        for targets in (1, 2)
-        for s in range(settings.models)
-    ]
+    return grid(settings, convention=CONVENTIONS, n=SIZES[-1:] if settings.quick else SIZES, targets=(1, 2))
 
 
 def run(cell: Cell, shared: None) -> list[Row]:
-    """All scores of one model, as logarithms of p-values (those of rejected models would underflow)."""
+    """Compute all scores of one model, as logarithms of p-values (those of rejected models would underflow)."""
     rng = np.random.default_rng([cell["seed"], cell["model"], cell["targets"]])
     truth = simulate.random_model(convention=cell["convention"], n_targets=cell["targets"], rng=rng)
     X, contexts = simulate.sample(truth, cell["n"], rng)
@@ -70,6 +64,7 @@ def run(cell: Cell, shared: None) -> list[Row]:
         omnibus = stats.chi2.logsf(test.statistic, test.dof)
     # Bonferroni: over contexts for the rank tests, and over the two kinds of test
     ranks = gaussian + np.log(len(table))
+    both = min(ranks, omnibus) + np.log(2)
     return [
         {
             **cell,
@@ -77,17 +72,17 @@ def run(cell: Cell, shared: None) -> list[Row]:
             "rank": float(gaussian),
             "rank_robust": float(robust),
             "omnibus": float(omnibus),
-            "membership": float(min(ranks, omnibus) + np.log(2)),
+            "membership": float(both),
             "rank_keeps": bool(ranks > np.log(LEVEL)),
             "robust_keeps": bool(robust + np.log(len(table)) > np.log(LEVEL)),
-            "membership_keeps": bool(min(ranks, omnibus) + np.log(2) > np.log(LEVEL)),
+            "membership_keeps": bool(both > np.log(LEVEL)),
             "failure": failure,
         }
     ]
 
 
 def roc(inside: np.ndarray, outside: np.ndarray, pooling: str = "right") -> tuple[np.ndarray, np.ndarray]:
-    """False and true positive rates as the threshold falls; with "as published", the first is over all models.
+    """Return false and true positive rates as the threshold falls; "as published", the first is over all models.
 
     Examples
     --------
@@ -103,40 +98,30 @@ def roc(inside: np.ndarray, outside: np.ndarray, pooling: str = "right") -> tupl
     return np.array(false), np.array(true)
 
 
-def area(false: np.ndarray, true: np.ndarray) -> float:
-    """Area under a curve, by trapezoids."""
-    return float(trapezoid(true, false))
-
-
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
-    areas, decisions = [], []
+    areas: Table = []
+    decisions: Table = []
     for (convention, n), part in rows.groupby(["convention", "n"], sort=False):
+        key = {"convention": convention, "n": n}
         inside, outside = (part[part["targets"] == k] for k in (1, 2))
         for score, curve in SCORES.items():
-            line: dict[str, Any] = {"convention": convention, "n": int(n), "test": curve.label}
-            for pooling in POOLINGS:
-                line[f"AUC, {pooling}"] = area(*roc(inside[score].to_numpy(), outside[score].to_numpy(), pooling))
+            line = {**key, "test": curve.label}
+            for pooling in ("right", "as published"):
+                false, true = roc(inside[score].to_numpy(), outside[score].to_numpy(), pooling)
+                line[f"AUC, {pooling}"] = trapezoid(true, false)
             areas.append(line)
-        for name, column in (("rank", "rank_keeps"), ("rank, any noise", "robust_keeps"), ("both", "membership_keeps")):
-            decisions.append(
-                {
-                    "convention": convention,
-                    "n": int(n),
-                    "test at 5 %": name,
-                    "one target: kept": float(inside[column].mean()),
-                    "two targets: rejected": float(1 - outside[column].mean()),
-                }
-            )
+        for name, column in DECISIONS.items():
+            kept = {"one target: kept": inside[column].mean(), "two targets: rejected": 1 - outside[column].mean()}
+            decisions.append({**key, "test at 5 %": name, **kept})
     return Outcome(_findings(areas), {"Area under the curve": areas, "Decisions": decisions})
 
 
-def _findings(areas: list[dict[str, Any]]) -> list[str]:
+def _findings(areas: Table) -> list[str]:
     largest = max(line["n"] for line in areas)
     value = {(line["convention"], line["test"]): line for line in areas if line["n"] == largest}
-    rho, both = SCORES["rho"].label, SCORES["membership"].label
     said = []
     for convention in CONVENTIONS:
-        a, b = value[convention, rho], value[convention, both]
+        a, b = (value[convention, SCORES[score].label] for score in ("rho", "membership"))
         said.append(
             f"At n = {largest:,} in the convention of the {convention}, ρ₂ has an area under the curve of "
             f"{a['AUC, right']:.3f} (pooled as published: {a['AUC, as published']:.3f}), the calibrated tests "
@@ -145,9 +130,8 @@ def _findings(areas: list[dict[str, Any]]) -> list[str]:
     return said
 
 
-def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
-    """One curve per test, one panel per convention and n; the published pooling dotted."""
-    figures = {}
+def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
+    """Draw one curve per test, one panel per convention and n; the published pooling dotted."""
     sizes = sorted(rows["n"].unique())
     made = figure(4.0 * len(CONVENTIONS), 3.8 * len(sizes) + 0.6)
     axes = made.subplots(len(sizes), len(CONVENTIONS), squeeze=False)
@@ -157,8 +141,7 @@ def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
         ax.set(xlabel="two-target models accepted", ylabel="one-target models accepted")
         _panel(ax, part)
     share_legend(made, list(axes.flat), columns=2)
-    figures["roc"] = made
-    return figures
+    return {"roc": made}
 
 
 def _panel(ax: Any, part: pd.DataFrame) -> None:
@@ -170,28 +153,10 @@ def _panel(ax: Any, part: pd.DataFrame) -> None:
         style = {"ls": "--" if curve.dashed else "-", "lw": width, "zorder": 3 - width / 10}
         ax.plot(false, true, color=curve.colour, alpha=0.4 if width > 5 else 1.0, label=curve.label, **style)
     # the published curve: ρ₂ at its twenty thresholds, the false-positive rate taken over all runs
-    rho = {k: values["rho"].to_numpy() for k, values in part.groupby("targets")}
-    everyone = part["rho"].to_numpy()
-    points = [((everyone > t).mean(), (rho[1] > t).mean()) for t in PUBLISHED_THRESHOLDS]
+    points = [((part["rho"] > t).mean(), (inside["rho"] > t).mean()) for t in PUBLISHED_THRESHOLDS]
     style = {"color": SCORES["rho"].colour, "marker": ".", "ls": ":", "lw": 1, "ms": 5}
     ax.plot(*np.array(points).T, label="ρ₂, pooled as published (across: all models accepted)", **style)
     tidy(ax)
 
 
-EXPERIMENT = Experiment(
-    name="membership",
-    title="Membership",
-    question=(
-        "Models with one target per context against models with two, d = 5 and p = 10, as in the paper's appendix. "
-        "Scores are those of a model's worst context. The published curve took the rate of false positives over all "
-        "runs, those of the class included; both ways are shown. “Rank and omnibus tests together” also asks whether "
-        "one model fits all contexts at once."
-    ),
-    models=500,
-    quick_models=10,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
-    chunk=10,
-)
+EXPERIMENT = Experiment.of(__name__, "Membership", models=500, quick_models=10, chunk=10)

@@ -4,15 +4,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from latentdag import __version__
-from latentdag.experiments.base import Experiment, Outcome, Settings, Table
+from latentdag.experiments.base import Experiment, Outcome, Settings
+from latentdag.experiments.tables import markdown_table
 
 #: Rows of a table that the page shows; the summary has all of them.
 MOST_ROWS = 60
 
 
 def summary(experiment: Experiment, settings: Settings, outcome: Outcome) -> dict[str, Any]:
-    """What ``summary.json`` holds: nothing in it depends on when or where it was made, apart from measured times."""
+    """Return what ``summary.json`` holds. Apart from measured times, nothing depends on when or where it was made."""
     return {
         "experiment": experiment.name,
         "models": settings.models,
@@ -26,7 +29,7 @@ def summary(experiment: Experiment, settings: Settings, outcome: Outcome) -> dic
 
 
 def page(experiment: Experiment, settings: Settings, said: dict[str, Any], figures: Sequence[str]) -> str:
-    """``README.md``: the question, what was run, what was found, figures, tables."""
+    """Return ``README.md``: the question, what was run, what was found, figures, tables."""
     lines = [f"# {experiment.title}", "", experiment.question, ""]
     count = f"{settings.models} {experiment.unit}{'s' * (settings.models != 1)} per setting, seed {settings.seed}"
     lines += [f"{count}, latentdag {said['version']}. Again with:", "", f"    {command(experiment, settings)}", ""]
@@ -45,34 +48,13 @@ def page(experiment: Experiment, settings: Settings, said: dict[str, Any], figur
 
 
 def command(experiment: Experiment, settings: Settings) -> str:
-    """The command that gives this page again."""
-    words = ["latentdag reproduce", experiment.name, f"--models {settings.models}", f"--seed {settings.seed}"]
+    """Return the command that gives this page again."""
+    words = [experiment.command, experiment.name, f"--models {settings.models}", f"--seed {settings.seed}"]
     words += ["--quick"] * settings.quick + ([f"--fit {settings.fit.name}"] if settings.fit is not None else [])
     return " ".join(words)
 
 
-def markdown_table(table: Table) -> list[str]:
-    """Lines of a table."""
-    if not table:
-        return ["(empty)"]
-    columns = list(table[0])
-    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
-    lines += [" | ".join(_shown(row.get(name)) for name in columns) for row in table]
-    return [f"| {line} |" for line in lines]
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return str(value).replace("|", "\\|")
-
-
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Numbers that JSON has no word for become null."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+    """Return a row as JSON has it: no numpy types, and null for numbers that are not finite."""
+    items = {k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in items.items()}

@@ -1,8 +1,15 @@
 """What happens off the model, since users will be: accuracy, and whether the tests say so.
 
-One assumption is broken at a time (:mod:`latentdag.experiments.off_model`), at 2,500 samples per context; and without
-any break the number of samples goes from 50 to 5,000. Latents are scored by the contexts that target them, so that fits
-with more or fewer latents than the truth can be compared too.
+One assumption broken at a time, d = 5, p = 10, 2,500 samples per context; and on the model, 50 to 5,000 samples. Noise:
+latents' noises of other laws. Curved effects: causes act with a quadratic part. Curved mixing: features bend.
+Measurement noise: added to every feature, in its standard deviations. Off-target: every context also multiplies the
+noise variance of another latent by one plus the level. Weak: an intervention goes only this share of the way.
+Unintervened: no context targets a source, or the last effect; there the likelihood is also fitted with
+`unintervened="upstream"`. Latents are scored by the contexts that target them. A run is flagged where the membership
+test rejects at 5 %.
+
+What breaks is in :mod:`latentdag.experiments.off_model`. Because latents are scored by their contexts, fits with more
+or fewer latents than the truth can be compared too.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -12,10 +19,11 @@ import numpy as np
 import pandas as pd
 
 from latentdag.data.moments import Moments
-from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
-from latentdag.experiments.draw import figure, share_legend, short_number, tidy
-from latentdag.experiments.fits import attempt
+from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
+from latentdag.experiments.draw import Figures, figure, share_legend, short_number, tidy
+from latentdag.experiments.fits import METHODS, attempt, failures
 from latentdag.experiments.off_model import BREAKS
+from latentdag.experiments.tables import Column, Table, mean_of, table_by
 from latentdag.inference.membership import membership_test
 from latentdag.inference.targets import off_targets
 from latentdag.methods.result import Fit
@@ -25,10 +33,8 @@ from latentdag.model.model import LatentModel
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CONVENTIONS = ("figures", "text")
 SAMPLES = 2_500
 COUNTS = (50, 100, 200, 500, 1_000, 5_000)
-METHODS = ("projection", "closed-form", "likelihood")
 UPSTREAM = "likelihood, upstream"
 COLOURS = {"projection": "#c05621", "closed-form": "#2f855a", "likelihood": "#2b6cb0", UPSTREAM: "#1a202c"}
 #: Below this fraction of right orders, or this correlation of true and fitted latents, a break counts as harmful.
@@ -38,20 +44,15 @@ QUICK = (("none", "0"), ("measurement noise", "0.1"), ("off-target", "1"), ("uni
 
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
-    grid = [(name, level, SAMPLES) for name, levels in BREAKS.items() for level in levels]
-    if settings.quick:
-        grid = [each for each in grid if each[:2] in QUICK]
-    grid += [("none", "0", n) for n in (COUNTS[:1] if settings.quick else COUNTS)]
-    return [
-        {"convention": convention, "break": name, "level": level, "n": n, "model": s, "seed": settings.seed}
-        for convention in CONVENTIONS[: 1 if settings.quick else 2]
-        for name, level, n in grid
-        for s in range(settings.models)
-    ]
+    every = QUICK if settings.quick else [(name, level) for name, levels in BREAKS.items() for level in levels]
+    kinds = [{"break": name, "level": level, "n": SAMPLES} for name, level in every]
+    kinds += [{"break": "none", "level": "0", "n": n} for n in (COUNTS[:1] if settings.quick else COUNTS)]
+    made = grid(settings, convention=CONVENTIONS[: 1 if settings.quick else 2], kind=kinds)
+    return [{"convention": cell["convention"], **cell.pop("kind"), **cell} for cell in made]
 
 
 def run(cell: Cell, shared: None) -> list[Row]:
-    """Every method on one draw; the verdicts belong to the draw and stand with the likelihood."""
+    """Run every method on one draw; the verdicts belong to the draw and stand with the likelihood."""
     truth = simulate.random_model(convention=cell["convention"], rng=[cell["seed"], cell["model"]])
     rng = np.random.default_rng([cell["seed"], cell["model"], cell["n"]])
     data = BREAKS[cell["break"]][cell["level"]](truth, cell["n"], rng)
@@ -66,7 +67,7 @@ def run(cell: Cell, shared: None) -> list[Row]:
 
 
 def scores(truth: LatentModel, found: Fit | None) -> Row:
-    """Order, latents and edges of a fit, latents identified by their contexts; those nobody targets are left out."""
+    """Score order, latents and edges of a fit. Latents are matched by their contexts; the others are left out."""
     row: Row = dict.fromkeys(("order_correct", "correlation", "edges_correct", "converged"))
     if found is None:
         return row
@@ -78,28 +79,20 @@ def scores(truth: LatentModel, found: Fit | None) -> Row:
     for ours, theirs in pairs.items():
         h, g = truth.unmixing[truth.latents.index(ours)], found.model.unmixing[found.latents.index(theirs)]
         sizes.append(abs(h @ Sigma @ g) / np.sqrt((h @ Sigma @ h) * (g @ Sigma @ g)))
+    edges = {(pairs[a], pairs[b]) for a, b in truth.graph.subgraph(pairs).edges}
     return {
         "order_correct": bool(right),
         "correlation": float(np.mean(sizes)),
-        "edges_correct": bool(_edges(truth, pairs) == _fitted_edges(found, pairs)),
+        "edges_correct": edges == set(found.graph.subgraph(pairs.values()).edges),
         "converged": bool(found.converged),
     }
-
-
-def _edges(truth: LatentModel, pairs: dict[str, str]) -> set[tuple[str, str]]:
-    return {(pairs[a], pairs[b]) for a, b in truth.graph.edges if a in pairs and b in pairs}
-
-
-def _fitted_edges(found: Fit, pairs: dict[str, str]) -> set[tuple[str, str]]:
-    known = set(pairs.values())
-    return {(a, b) for a, b in found.graph.edges if a in known and b in known}
 
 
 VERDICTS = ("flagged", "flagged_robust", "rank_rejects", "omnibus_p", "off_targets")
 
 
 def _verdicts(found: Fit | None, m: Moments, data: Any) -> Row:
-    """What the tests say: the membership test for Gaussian samples and for any, and effects on wrong latents."""
+    """Run the membership test for Gaussian samples and for any noise, and the test for effects on wrong latents."""
     said: Row = dict.fromkeys(VERDICTS)
     if found is None:
         return said
@@ -113,41 +106,29 @@ def _verdicts(found: Fit | None, m: Moments, data: Any) -> Row:
     return said
 
 
+ACCURACY: dict[str, Column] = {
+    "order right": mean_of("order_correct"),
+    "edges right": mean_of("edges_correct"),
+    "correlation of latents, median": lambda rows: float(rows["correlation"].astype(float).median()),
+    "failed": failures,
+}
+FLAGS: dict[str, Column] = {
+    "membership rejects": mean_of("flagged"),
+    "the same, any noise": mean_of("flagged_robust"),
+    "rank rejects": mean_of("rank_rejects"),
+    "off-target effects found": mean_of("off_targets"),
+}
+
+
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
-    accuracy, flags = [], []
-    for (convention, name, level, n), part in rows.groupby(["convention", "break", "level", "n"], sort=False):
-        key = {"convention": convention, "break": name, "level": level, "n": int(n)}
-        for method, fits in part.groupby("method", sort=False):
-            accuracy.append(
-                {
-                    **key,
-                    "method": method,
-                    "order right": _mean(fits["order_correct"]),
-                    "edges right": _mean(fits["edges_correct"]),
-                    "correlation of latents, median": float(fits["correlation"].astype(float).median()),
-                    "failed": int((fits["failure"] != "").sum()),
-                }
-            )
-        tested = part[part["method"] == "likelihood"]
-        flags.append(
-            {
-                **key,
-                "membership rejects": _mean(tested["flagged"]),
-                "the same, any noise": _mean(tested["flagged_robust"]),
-                "rank rejects": _mean(tested["rank_rejects"]),
-                "off-target effects found": _mean(tested["off_targets"]),
-            }
-        )
+    key = ["convention", "break", "level", "n"]
+    accuracy = table_by(rows, [*key, "method"], ACCURACY)
+    flags = table_by(rows[rows["method"] == "likelihood"], key, FLAGS)
     return Outcome(_findings(accuracy, flags), {"Do the tests say so": flags, "Accuracy": accuracy})
 
 
-def _mean(values: pd.Series) -> float | None:
-    known = values.dropna().astype(float)
-    return float(known.mean()) if len(known) else None
-
-
-def _findings(accuracy: list[dict[str, Any]], flags: list[dict[str, Any]]) -> list[str]:
-    """Per convention: false alarms on the model, and where the order suffers without an alarm."""
+def _findings(accuracy: Table, flags: Table) -> list[str]:
+    """Say per convention how many false alarms there are on the model, and what harms without an alarm."""
     said = []
     for convention in dict.fromkeys(line["convention"] for line in flags):
         here = [line for line in flags if line["convention"] == convention and line["n"] == SAMPLES]
@@ -179,7 +160,7 @@ def _findings(accuracy: list[dict[str, Any]], flags: list[dict[str, Any]]) -> li
     return said
 
 
-def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
+def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
     figures = {}
     for convention, part in rows.groupby("convention", sort=False):
         figures[f"breaks-{convention}"] = _draw_breaks(part[part["n"] == SAMPLES], convention)
@@ -188,23 +169,24 @@ def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
 
 
 def _draw_breaks(part: pd.DataFrame, convention: str) -> "Figure":
-    """One line per break and level: order, latents, and the share flagged."""
+    """Draw one line per break and level: order, latents, and the share flagged."""
     keys = list(dict.fromkeys(zip(part["break"], part["level"], strict=True)))
     made = figure(10.5, 0.38 * len(keys) + 1.9)
     axes = made.subplots(1, 3, sharey=True)
     for (method, colour), shift in zip(COLOURS.items(), (-0.24, -0.08, 0.08, 0.24), strict=True):
-        fits = part[part["method"] == method]
+        fits = part[part["method"] == method].set_index(["break", "level"])
         style = {"color": colour, "ms": 5, "ls": "none", "marker": "o", "label": method}
-        _dots(axes[0], [_mean(_of(fits, key)["order_correct"]) for key in keys], shift, style)
-        _dots(axes[1], [_median(1 - _of(fits, key)["correlation"].astype(float)) for key in keys], shift, style)
-    tested = part[part["method"] == "likelihood"]
+        _dots(axes[0], keys, _grouped(fits["order_correct"]).mean(), shift, style)
+        # correlations of 1 up to rounding would have no place on a logarithmic axis
+        _dots(axes[1], keys, _grouped(1 - fits["correlation"].astype(float)).median().clip(lower=1e-8), shift, style)
+    tested = part[part["method"] == "likelihood"].set_index(["break", "level"])
     for column, label, marker, shift in (
         ("flagged", "membership test, Gaussian", "o", -0.2),
         ("flagged_robust", "membership test, any noise", "D", 0.0),
         ("off_targets", "off-target test", "x", 0.2),
     ):
         style = {"color": "#6b46c1", "ms": 5, "ls": "none", "marker": marker, "label": label}
-        _dots(axes[2], [_mean(_of(tested, key)[column]) for key in keys], shift, style)
+        _dots(axes[2], keys, _grouped(tested[column]).mean(), shift, style)
     axes[2].axvline(0.05, color="#8a8a8a", ls=":", lw=1)
     labels = [name if name == "none" else f"{name}: {level}" for name, level in keys]
     axes[0].set_yticks(range(len(keys)), labels)
@@ -221,24 +203,20 @@ def _draw_breaks(part: pd.DataFrame, convention: str) -> "Figure":
     return made
 
 
-def _dots(ax: Any, values: list[float | None], shift: float, style: dict[str, Any]) -> None:
-    """One dot per line, a little above or below it so that equal values do not hide each other."""
-    known = [(value, y + shift) for y, value in enumerate(values) if value is not None]
+def _grouped(values: pd.Series) -> Any:
+    """Return the known values, grouped by break and level."""
+    return values.dropna().astype(float).groupby(level=[0, 1])
+
+
+def _dots(ax: Any, keys: list[tuple[str, str]], values: pd.Series, shift: float, style: dict[str, Any]) -> None:
+    """Draw one dot per line, a little above or below it so that equal values do not hide each other."""
+    known = [(values[key], y + shift) for y, key in enumerate(keys) if key in values.index]
     if known:
         ax.plot(*np.array(known).T, **style)
 
 
-def _median(values: pd.Series) -> float | None:
-    # correlations of 1 up to rounding would have no place on a logarithmic axis
-    return float(max(values.median(), 1e-8)) if values.notna().any() else None
-
-
-def _of(part: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
-    return part[(part["break"] == key[0]) & (part["level"] == key[1])]
-
-
 def _draw_counts(part: pd.DataFrame) -> "Figure":
-    """Accuracy on the model against the number of samples."""
+    """Draw accuracy on the model against the number of samples."""
     conventions = list(dict.fromkeys(part["convention"]))
     made = figure(4.6 * len(conventions), 3.8)
     axes = made.subplots(1, len(conventions), squeeze=False)[0]
@@ -262,23 +240,4 @@ def _draw_counts(part: pd.DataFrame) -> "Figure":
     return made
 
 
-EXPERIMENT = Experiment(
-    name="robustness",
-    title="Off the model",
-    question=(
-        "One assumption broken at a time, d = 5, p = 10, 2,500 samples per context; and on the model, 50 to 5,000 "
-        "samples. Noise: latents' noises of other laws. Curved effects: causes act with a quadratic part. Curved "
-        "mixing: features bend. Measurement noise: added to every feature, in its standard deviations. Off-target: "
-        "every context also multiplies the noise variance of another latent by one plus the level. Weak: an "
-        "intervention goes only this share of the way. Unintervened: no context targets a source, or the last effect; "
-        'there the likelihood is also fitted with `unintervened="upstream"`. Latents are scored by the contexts that '
-        "target them. A run is flagged where the membership test rejects at 5 %."
-    ),
-    models=50,
-    quick_models=3,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
-    chunk=4,
-)
+EXPERIMENT = Experiment.of(__name__, "Off the model", models=50, quick_models=3, chunk=4)

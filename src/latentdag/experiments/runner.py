@@ -1,8 +1,8 @@
 """Run the cells of an experiment: in parallel, and so that a killed run goes on where it was.
 
 Cells are dealt into chunks in their canonical order. A finished chunk is written whole, as one JSON file named by its
-number, so what a run has done is what is on disk; the rows come from these files, in the order of the numbers. Neither
-the number of workers nor an interruption can change them.
+number, so what a run has done is what is on disk. The rows are read from these files in the order of the numbers, so
+neither the number of workers nor an interruption can change them.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ def run_cells(
     scheduler: str | None = None,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """All rows of an experiment, in canonical order.
+    """Run all cells of an experiment and return their rows, in canonical order.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def run_cells(
     todo = [chunk for chunk in chunks if not _finished(_path(folder, chunk[0]))]
     if todo:
         shared = experiment.shared(settings)
-        with Progress(f"latentdag reproduce {experiment.name}", sum(len(part) for _, part in todo), progress) as bar:
+        with Progress(f"{experiment.command} {experiment.name}", sum(len(part) for _, part in todo), progress) as bar:
             for number, rows in _run(experiment, todo, shared, jobs, scheduler):
                 _write(_path(folder, number), rows)
                 bar.advance(len(chunks[number][1]))
@@ -73,7 +73,7 @@ def run_cells(
 
 
 def chunk_folder(experiment: Experiment, settings: Settings, kept: Path) -> Path:
-    """Where finished chunks are: named by the work, so that no other cells, data or version take them for theirs."""
+    """Return the folder for finished chunks, named by the work, so that other cells, data or versions have another."""
     data = "" if settings.fit is None else hashlib.sha256(settings.fit.read_bytes()).hexdigest()
     cells = experiment.cells(settings)
     said = [__version__, experiment.name, settings.seed, settings.quick, experiment.chunk, data, cells]
@@ -82,7 +82,7 @@ def chunk_folder(experiment: Experiment, settings: Settings, kept: Path) -> Path
 
 
 def run_chunk(experiment: Experiment, chunk: Chunk, shared: Any) -> tuple[int, list[Row]]:
-    """One chunk, in whatever process: one BLAS thread, since the last digits depend on their number."""
+    """Run one chunk with one BLAS thread, because the last digits depend on the number of threads."""
     number, cells = chunk
     with warnings.catch_warnings(), threadpool_limits(1):
         # what a fit warns of is in its row: converged or not
@@ -93,7 +93,7 @@ def run_chunk(experiment: Experiment, chunk: Chunk, shared: Any) -> tuple[int, l
 def _run(
     experiment: Experiment, todo: Sequence[Chunk], shared: Any, jobs: int, scheduler: str | None
 ) -> Iterable[tuple[int, list[Row]]]:
-    """Finished chunks as they come, in any order."""
+    """Return finished chunks as they come, in any order."""
     if scheduler is not None:
         return _on_cluster(experiment, todo, shared, scheduler)
     if jobs == 1:
@@ -120,7 +120,7 @@ def _path(folder: Path, number: int) -> Path:
 
 
 def _finished(path: Path) -> bool:
-    """Whether a chunk is there and can be read; one that cannot is computed again."""
+    """Return True if a chunk is there and can be read; one that cannot is computed again."""
     return read_if_whole(lambda: read_json(path, _ROWS)) is not None
 
 

@@ -1,28 +1,29 @@
 """How time and memory grow with the number of latents and features, beside the paper's K²p³.
 
-Two sweeps: latents and features together (p = d = K, where the paper's bound grows with the fifth power), and features
-alone (d = 10, where it grows with the third). Time is that of the processor, on one thread. Memory is the most that a
-fit holds at once beyond its data, in a second run, since watching memory takes time.
+Moments of 100,000 samples per context, about two parents per latent. One sweep grows latents, contexts and features
+together, where the paper's bound K²p³ has exponent 5; the other only features, where it has 3. Exponents are slopes on
+logarithmic scales from d = 20 or p = 50 on, of medians over models. Seconds are of one processor core; memory is the
+most that a fit holds beyond its data. The paper's algorithm is measured in the implementation here, which gives the
+same answer with fewer operations than the bound counts.
+
+Time is that of the processor, on one thread. Memory is measured in a second run, since watching memory takes time.
 """
 
 import time
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
-from latentdag.experiments.draw import Curve, figure, number_ticks, share_legend, tidy
-from latentdag.experiments.fits import attempt
+from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
+from latentdag.experiments.draw import Figures, figure, number_ticks, share_legend, tidy
+from latentdag.experiments.fits import METHODS, attempt
 from latentdag.experiments.synthetic import CURVES
+from latentdag.experiments.tables import Table
 from latentdag.model import metrics, simulate
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 SAMPLES = 100_000
-METHODS = ("projection", "closed-form", "likelihood")
 
 #: Sizes of the two sweeps, and the largest d of each method: it decides how long the experiment takes.
 LATENTS = (5, 10, 20, 40, 80, 150, 300)
@@ -38,15 +39,11 @@ LARGE = {"latents": 20, "features": 50}
 
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
-    sizes = [("latents", d, d) for d in LATENTS[: 2 if settings.quick else None]]
-    sizes += [("features", FIXED_LATENTS, p) for p in FEATURES[: 2 if settings.quick else None]]
-    return [
-        {"sweep": sweep, "d": d, "p": p, "method": method, "model": s, "seed": settings.seed}
-        for sweep, d, p in sizes
-        for method in METHODS
-        if d <= LARGEST[method]
-        for s in range(settings.models)
-    ]
+    most = 2 if settings.quick else None
+    sizes = [{"sweep": "latents", "d": d, "p": d} for d in LATENTS[:most]]
+    sizes += [{"sweep": "features", "d": FIXED_LATENTS, "p": p} for p in FEATURES[:most]]
+    made = [{**cell.pop("size"), **cell} for cell in grid(settings, size=sizes, method=METHODS)]
+    return [cell for cell in made if cell["d"] <= LARGEST[cell["method"]]]
 
 
 def run(cell: Cell, shared: None) -> list[Row]:
@@ -64,15 +61,16 @@ def run(cell: Cell, shared: None) -> list[Row]:
         peak = tracemalloc.get_traced_memory()[1] / 2**20
     finally:
         tracemalloc.stop()
-    right = None if found is None else bool(metrics.order_correct(truth, found))
-    correlation = None if found is None else float(metrics.latent_correlations(truth, found).mean())
+    scores: Row = {"order_correct": None, "correlation": None, "failure": failure}
+    if found is not None:
+        scores["order_correct"] = bool(metrics.order_correct(truth, found))
+        scores["correlation"] = float(metrics.latent_correlations(truth, found).mean())
     data = m.covariances.nbytes / 2**20
-    scores = {"order_correct": right, "correlation": correlation, "failure": failure}
     return [{**cell, **scores, "data_mb": data, "seconds": seconds, "peak_mb": peak}]
 
 
 def exponent(sizes: np.ndarray, values: np.ndarray) -> float | None:
-    """Slope on logarithmic scales; None for fewer than two sizes.
+    """Return the slope on logarithmic scales; None for fewer than two sizes.
 
     Examples
     --------
@@ -83,7 +81,8 @@ def exponent(sizes: np.ndarray, values: np.ndarray) -> float | None:
 
 
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
-    growth, table = [], []
+    growth: Table = []
+    table: Table = []
     for (sweep, method), part in rows.groupby(["sweep", "method"], sort=False):
         axis = "d" if sweep == "latents" else "p"
         middle = part.groupby(axis)[["seconds", "peak_mb"]].median()
@@ -100,21 +99,14 @@ def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
         )
         for size, line in middle.iterrows():
             here = part[part[axis] == size]
-            table.append(
-                {
-                    "method": method,
-                    "d": int(here["d"].iloc[0]),
-                    "p": int(here["p"].iloc[0]),
-                    "seconds": float(line["seconds"]),
-                    "peak memory (MB)": float(line["peak_mb"]),
-                    "data (MB)": float(here["data_mb"].iloc[0]),
-                    "order right": float(here["order_correct"].astype(float).mean()),
-                }
-            )
+            d, p, data = here[["d", "p", "data_mb"]].iloc[0]
+            measured = {"seconds": line["seconds"], "peak memory (MB)": line["peak_mb"], "data (MB)": data}
+            right = float(here["order_correct"].astype(float).mean())
+            table.append({"method": method, "d": int(d), "p": int(p), **measured, "order right": right})
     return Outcome(_findings(table), {"Growth": growth, "All sizes": table})
 
 
-def _findings(table: list[dict[str, Any]]) -> list[str]:
+def _findings(table: Table) -> list[str]:
     said = []
     for method in METHODS:
         largest = max((line for line in table if line["method"] == method), key=lambda line: line["d"])
@@ -129,7 +121,7 @@ def _megabytes(value: float) -> str:
     return f"{value:,.0f} MB" if value >= 10 else f"{value:.2g} MB"
 
 
-def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
+def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
     made = figure(9.5, 7.2)
     axes = made.subplots(2, 2)
     labels = {"latents": "d = p = K", "features": f"p, with d = K = {FIXED_LATENTS}"}
@@ -140,11 +132,13 @@ def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
             (axes[0, column], "seconds", "seconds of one core"),
             (axes[1, column], "peak_mb", "peak memory beyond the data (MB)"),
         ):
+            middle = {method: fits.groupby(axis)[measure].median() for method, fits in part.groupby("method")}
             for method in METHODS:
-                middle = part[part["method"] == method].groupby(axis)[measure].median()
-                _line(ax, middle, CURVES[method])
+                curve = CURVES[method]
+                style = {"color": curve.colour, "marker": curve.marker, "label": curve.label}
+                ax.plot(middle[method].index, middle[method], **style)
             if measure == "seconds":
-                _reference(ax, part[part["method"] == "projection"].groupby(axis)[measure].median(), PAPER[sweep])
+                _reference(ax, middle["projection"], PAPER[sweep])
             ax.set(xscale="log", yscale="log", xlabel=label, title=title)
             number_ticks(ax, sorted(part[axis].unique()))
             tidy(ax)
@@ -152,35 +146,12 @@ def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
     return {"scaling": made}
 
 
-def _line(ax: Any, middle: pd.Series, curve: Curve) -> None:
-    if len(middle):
-        ax.plot(middle.index, middle, color=curve.colour, marker=curve.marker, label=curve.label)
-
-
 def _reference(ax: Any, middle: pd.Series, power: int) -> None:
-    """The paper's growth, through the first point; cut where it would dwarf what was measured."""
+    """Draw the paper's growth through the first point, cut where it would dwarf what was measured."""
     x = middle.index.to_numpy(dtype=float)
     y = middle.iloc[0] * (x / x[0]) ** power
     shown = y < 100 * middle.max()
     ax.plot(x[shown], y[shown], color="#8a8a8a", ls="--", label="growth of K²p³")
 
 
-EXPERIMENT = Experiment(
-    name="scaling",
-    title="Time and memory",
-    question=(
-        "Moments of 100,000 samples per context, about two parents per latent. One sweep grows latents, contexts and "
-        "features together, where the paper's bound K²p³ has exponent 5; the other only features, where it has 3. "
-        "Exponents are slopes on logarithmic scales from d = 20 or p = 50 on, of medians over models. Seconds are of "
-        "one processor core; memory is the most that a fit holds beyond its data. The paper's algorithm is measured in "
-        "the implementation here, which gives the same answer with fewer operations than the bound counts."
-    ),
-    models=3,
-    quick_models=1,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
-    chunk=1,
-    timed=("seconds", "peak_mb"),
-)
+EXPERIMENT = Experiment.of(__name__, "Time and memory", models=3, quick_models=1, chunk=1, timed=("seconds", "peak_mb"))

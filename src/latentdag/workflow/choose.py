@@ -1,4 +1,4 @@
-"""Which cells, contexts and genes take part, and cells ready for moments: normalised, covariates regressed out."""
+"""Choose which cells, contexts and genes take part; normalise the cells and regress covariates out."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -51,12 +51,12 @@ class Choice:
     notes: tuple[str, ...]
 
     def moments(self) -> Moments:
-        """Count, mean and covariance of every context."""
+        """Return count, mean and covariance of every context."""
         return Moments.from_samples(self.X, self.contexts, self.control, self.genes)
 
 
 def screen_of(adata: "AnnData", context_key: str, control: Hashable, layer: str | None = None) -> Screen:
-    """A screen from AnnData; cells without a label are left out."""
+    """Return a screen from AnnData; cells without a label are left out."""
     if context_key not in adata.obs:
         raise ValueError(f"obs has no column {context_key!r}; it has {list(adata.obs.columns)}")
     if not adata.var_names.is_unique:
@@ -157,7 +157,7 @@ def _whole_numbers(X: Any) -> bool:
 def _variable(
     X: Any, names: tuple[str, ...], depth: np.ndarray, counts: bool, genes: Any, among: Any, n: int, notes: list[str]
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """Candidates by standard deviation, and the first n of them (cells × n)."""
+    """Return candidates by standard deviation, and the first n of them (cells × n)."""
     candidates = list(names)
     for what, chosen in (("in the gene set", genes), ("in the second cohort too", among)):
         if chosen is not None:
@@ -185,7 +185,7 @@ def _variable(
 
 
 def _residuals(X: np.ndarray, screen: Screen, covariates: pd.DataFrame) -> np.ndarray:
-    """Cells with the covariates regressed out within contexts; moments are those of :mod:`latentdag.data.adjust`."""
+    """Regress covariates out of cells within contexts; moments are those of :mod:`latentdag.data.adjust`."""
     C, names = design(covariates, len(X))
     features = [*(f"x{j}" for j in range(X.shape[1])), *names]
     joint = Moments.from_samples(np.hstack([X, C]), screen.contexts, screen.control, features)

@@ -21,7 +21,7 @@ TICKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0, 2
 
 
 def survival_graph(found: "Workflow", ax: "Axes | None" = None, *, min_weight: float = 0.0) -> "Axes":
-    """The latent graph with a box for each context; latents that go with survival are red.
+    """Draw the latent graph with a box for each context; latents that go with survival are red.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def survival_graph(found: "Workflow", ax: "Axes | None" = None, *, min_weight: f
 def hazard_forest(
     table: pd.DataFrame, ax: "Axes | None" = None, *, n: int | None = 40, title: str | None = None
 ) -> "Axes":  # fmt: skip
-    """Hazard ratios per standard deviation with their intervals, the smallest p-value on top.
+    """Draw hazard ratios per standard deviation with their intervals, the smallest p-value on top.
 
     Filled and red where the false-discovery rate is below the table's alpha.
 
@@ -86,7 +86,7 @@ def hazard_forest(
 
 
 def _ratio_axis(ax: "Axes", shown: pd.DataFrame) -> None:
-    """A logarithmic axis with 1 in its middle, so that risk and protection look alike."""
+    """Set a logarithmic axis with 1 in its middle, so that risk and protection look alike."""
     ends = np.abs(np.log(shown[["lower", "upper"]].to_numpy(dtype=float)))
     reach = 1.08 * float(np.nanmax(ends, initial=0.15))
     ax.set_xscale("log")

@@ -1,112 +1,61 @@
-"""The page of the workflow: one HTML file that loads nothing, or markdown."""
+"""The page of the workflow: what it says, as one HTML file that loads nothing, or as markdown.
+
+``content`` collects sentences, warnings and tables as plain types. Text reaches the HTML through jinja2's escaping. A
+content-security policy forbids scripts and loads, so that no label of the data can run.
+"""
 
 import base64
 import hashlib
-import html
 import io
 import os
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from latentdag.data.store import write_atomically
+from latentdag.optional import optional
 from latentdag.report.about import citation, versions
 from latentdag.report.markdown import escape
+from latentdag.report.parts import plain
 from latentdag.report.show import show
-from latentdag.workflow.content import content
 from latentdag.workflow.figures import hazard_forest, survival_graph
 
 if TYPE_CHECKING:
     from latentdag.workflow.steps import Workflow
 
-
-def figures(found: "Workflow") -> dict[str, Any]:
-    """The page's figures by name."""
-    return {
-        "latent-graph-survival": survival_graph(found).figure,
-        "hazard-latents": hazard_forest(found.latents, title="per latent").figure,
-        "hazard-genes": hazard_forest(found.genes, title="per gene").figure,
-    }
-
-
-_CAPTIONS = {
-    "latent-graph-survival": "Latents, causes above effects, with the contexts that hit them in boxes. An edge is as "
-    "wide as its effect in standard deviations; blue raises, orange lowers, dashed is not significant (q > 0.05).",
-    "hazard-latents": "Hazard ratio of one standard deviation of each latent, one regression each.",
-    "hazard-genes": "The same for the genes of the model, each by itself.",
-}
-
-
 #: What stands above everything where the membership test says no.
 REFUSED = "These data do not fit the model. What follows is a description at best, and no evidence of mechanism."
 
+#: What every reader should know before the numbers.
+CARE = (
+    "This is an exploratory analysis. Patients were not randomised: an association with survival is not an effect, and "
+    "age, stage and the like are adjusted for only if the methods below say so.",
+    "Latents were learned in one cell line. That a tumour has the same latents, mixed from the same genes, is assumed "
+    "and not tested.",
+    "In contexts marked “drop” more than one latent changes, so that their latent, its edges and its scores are a best "
+    "approximation and not a mechanism.",
+    "The sign of a latent is a convention: a hazard ratio of 1.25 for Z is one of 0.80 for −Z.",
+)
 
-def to_markdown(found: "Workflow", report_link: str | None = None) -> str:
-    """The page as markdown, without figures."""
-    page = content(found, report_link)
-    warning = [f"**{REFUSED}**", ""] if page["refused"] else []
-    lines = [f"# {escape(page['title'])}", "", *warning, *(f"- {escape(text)}" for text in page["sentences"])]
-    if report_link:
-        lines += ["", f"The fit itself: [{escape(report_link)}]({report_link})."]
-    lines += ["", "## Before you trust it", "", *(f"- {escape(text)}" for text in page["care"])]
-    lines += ["", "## What went in", "", *(f"- {escape(text)}" for text in page["chosen"])]
-    for title, columns, records in page["tables"].values():
-        lines += ["", f"## {escape(title)}", "", "| " + " | ".join(label for _, label, _ in columns) + " |"]
-        lines.append("|" + " --- |" * len(columns))
-        lines += [
-            "| " + " | ".join(escape(show(record.get(key), kind)) for key, _, kind in columns) + " |"
-            for record in records
-        ]
-    lines += ["", "## Methods", "", *(part for text in page["methods"] for part in (escape(text), ""))]
-    return "\n".join(lines)
+_SURVIVAL = [
+    ("score", "", "text"), ("hazard_ratio", "Hazard ratio per s.d.", "number"), ("lower", "from", "number"),
+    ("upper", "to", "number"), ("z", "z", "number"), ("p_value", "p", "p"), ("q_value", "q (Benjamini–Hochberg)", "p"),
+    ("significant", "Marked", "yes"), ("proportional_p_value", "p, proportional hazards", "p"),
+]  # fmt: skip
 
+_CONTEXTS = [
+    ("context", "Context", "text"), ("cells", "Cells", "count"), ("latent", "Latent", "text"),
+    ("unchanged", "p, nothing changes (Holm)", "p"), ("p_value", "p, one target", "p"),
+    ("holm", "p, one target (Holm)", "p"),
+    ("decision", "Decision", "word"),
+]  # fmt: skip
 
-def to_html(found: "Workflow", report_link: str | None = None) -> str:
-    """The page as HTML: one file, no script, nothing to load."""
-    page = content(found, report_link)
-    style = (files("latentdag.report") / "style.css").read_text(encoding="utf-8") + _STYLE
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    drawn = {name: _image(figure, _CAPTIONS[name]) for name, figure in figures(found).items()}
-    tables = {name: _table(name, *table) for name, table in page["tables"].items()}
-    link = ""
-    if report_link:
-        link = f'<p>Checks, graph and all numbers of the fit: <a href="{_e(report_link)}">{_e(report_link)}</a>.</p>'
-    warning = f'<p class="verdict bad">{_e(REFUSED)}</p>' if page["refused"] else ""
-    cite = citation()
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,"><title>{_e(page["title"])}</title><style>{style}</style></head>
-<body><header class="top"><p class="brand">latentdag workflow</p><h1>{_e(page["title"])}</h1>
-{warning}{_list(page["sentences"], "findings")}{link}
-<nav aria-label="Sections"><a href="#care">Before you trust it</a> <a href="#graph">Graph</a>
-<a href="#survival">Survival</a> <a href="#genes">Genes</a> <a href="#contexts">Contexts</a>
-<a href="#methods">Methods</a></nav>
-</header><main>
-<section id="care"><h2>Before you trust it</h2>{_list(page["care"])}</section>
-<section id="graph"><h2>Latent graph and contexts</h2>{drawn["latent-graph-survival"]}{tables["edges"]}</section>
-<section id="survival"><h2>Survival per latent</h2>{drawn["hazard-latents"]}{tables["latents"]}</section>
-<section id="genes"><h2>Survival per gene, the baseline</h2>{drawn["hazard-genes"]}{tables["genes"]}</section>
-<section id="contexts"><h2>Contexts, cells and genes that went in</h2>
-{_list(page["chosen"])}{tables["contexts"]}</section>
-<section id="methods"><h2>Methods</h2>{"".join(f"<p>{_e(text)}</p>" for text in page["methods"])}
-<p>Please cite {_e(cite["authors"])} ({cite["year"]}). <cite>{_e(cite["title"])}</cite>. {_e(cite["venue"])}.
-Software: {_e(", ".join(f"{name} {number}" for name, number in versions().items()))}.</p></section>
-</main></body></html>
-"""
-
-
-_STYLE = """
-.findings { max-width: 90ch; } .findings li { margin: .25rem 0; }
-#care li { max-width: 90ch; }
-figure { margin: 1rem 0; } figure img { max-width: 100%; background: #ffffff; border-radius: 8px; }
-figcaption { color: var(--quiet); font-size: .9rem; max-width: 80ch; }
-.tablebox h3 { margin-top: 1rem; } .tablebox .scroll thead th { padding: .4rem .75rem; overflow-wrap: normal; }
-td.text { white-space: normal; }
-tr.marked td { font-weight: 600; } tr.marked td:first-child { color: var(--bad); }
-"""
+_EDGES = [
+    ("source", "Cause", "text"), ("target", "Effect", "text"), ("standardized_weight", "Effect in s.d.", "number"),
+    ("q_value", "q", "p"),
+]  # fmt: skip
 
 
 def write(found: "Workflow", path: str | os.PathLike[str], report_link: str | None = None) -> Path:
@@ -120,42 +69,144 @@ def write(found: "Workflow", path: str | os.PathLike[str], report_link: str | No
     return path
 
 
-def _e(text: Any) -> str:
-    return html.escape(str(text))
-
-
-def _list(texts: list[str], kind: str = "") -> str:
-    items = "".join(f"<li>{_e(text)}</li>" for text in texts)
-    return f'<ul class="{kind}">{items}</ul>' if kind else f"<ul>{items}</ul>"
-
-
-def _table(name: str, title: str, columns: list[tuple[str, str, str]], records: list[dict[str, Any]]) -> str:
-    if not records:
-        return f"<p>{_e(title)}: none.</p>"
-    head = "".join(f'<th scope="col" class="{kind}">{_e(label)}</th>' for _, label, kind in columns)
-    body = "".join(
-        f'<tr class="{"marked" if record.get("significant") else ""}">'
-        + "".join(f'<td class="{kind}">{_e(show(record.get(key), kind))}</td>' for key, _, kind in columns)
-        + "</tr>"
-        for record in records
+def to_html(found: "Workflow", report_link: str | None = None) -> str:
+    """Return the page as HTML: one file, no script, nothing to load."""
+    jinja2 = optional("jinja2", "report", "the page of the workflow")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return (
-        f'<section class="tablebox"><h3 id="table-{name}">{_e(title)} <span class="quiet">({len(records)})</span></h3>'
-        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="table-{name}"><table><thead><tr>{head}</tr>'
-        f"</thead><tbody>{body}</tbody></table></div></section>"
+    environment.filters["show"] = show
+    style = (files("latentdag.report") / "style.css").read_text(encoding="utf-8") + _read("page.css")
+    return environment.from_string(_read("page.html")).render(
+        page=content(found, report_link),
+        drawn={name: _image(figure) for name, figure in figures(found).items()},
+        style=style,
+        allowed="sha256-" + base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        cite=citation(),
+        versions=versions(),
     )
 
 
-def _image(figure: Any, caption: str) -> str:
+def to_markdown(found: "Workflow", report_link: str | None = None) -> str:
+    """Return the page as markdown, without figures."""
+    page = content(found, report_link)
+    warning = [f"**{page['refused']}**", ""] if page["refused"] else []
+    lines = [f"# {escape(page['title'])}", "", *warning, *(f"- {escape(text)}" for text in page["sentences"])]
+    if report_link:
+        lines += ["", f"The fit itself: [{escape(report_link)}]({report_link})."]
+    lines += ["", "## Before you trust it", "", *(f"- {escape(text)}" for text in page["care"])]
+    lines += ["", "## What went in", "", *(f"- {escape(text)}" for text in page["chosen"])]
+    for title, columns, records in page["tables"].values():
+        rows = [[label for _, label, _ in columns]]
+        rows += [[escape(show(record.get(key), kind)) for key, _, kind in columns] for record in records]
+        head, *body = ("| " + " | ".join(row) + " |" for row in rows)
+        lines += ["", f"## {escape(title)}", "", head, "|" + " --- |" * len(columns), *body]
+    lines += ["", "## Methods", "", *(part for text in page["methods"] for part in (escape(text), ""))]
+    return "\n".join(lines)
+
+
+def figures(found: "Workflow") -> dict[str, Any]:
+    """Draw the page's figures, by name."""
+    return {
+        "latent-graph-survival": survival_graph(found).figure,
+        "hazard-latents": hazard_forest(found.latents, title="per latent").figure,
+        "hazard-genes": hazard_forest(found.genes, title="per gene").figure,
+    }
+
+
+def _image(figure: Any) -> str:
+    """Return a figure as the address of an embedded SVG image, the same bytes every time; closes the figure."""
     import matplotlib
     import matplotlib.pyplot as plt
 
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "latentdag"}):  # the same bytes every time
+    with matplotlib.rc_context({"svg.hashsalt": "latentdag"}):
         figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
     plt.close(figure)
-    data = base64.b64encode(buffer.getvalue()).decode()
-    return (
-        f'<figure><img alt="{_e(caption)}" src="data:image/svg+xml;base64,{data}"><figcaption>{_e(caption)}'
-        "</figcaption></figure>"
-    )
+    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _read(name: str) -> str:
+    return (files("latentdag.workflow") / name).read_text(encoding="utf-8")
+
+
+def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]:
+    """Return everything the page says, as plain types."""
+    m, fit = found.moments, found.fit
+    tested = found.membership.summary
+    contexts = [
+        {
+            "context": str(c), "cells": int(n), "latent": fit.targets[c], "unchanged": float(found.unchanged[c]),
+            "p_value": tested["p_value"][c], "holm": tested["holm"][c], "decision": tested["decision"][c],
+        }
+        for c, n in zip(m.contexts[1:], m.counts[1:], strict=True)
+    ]  # fmt: skip
+    top = _strongest(found)
+    latents = [{**row, "genes": top[str(row["score"])]} for row in _rows(found.latents)]
+    left_out = ", ".join(f"{c} ({n})" for c, n in found.choice.left_out.items())
+    return plain({
+        "title": f"{found.screen}: latents and survival in {found.cohort}",
+        "sentences": found.sentences(),
+        "refused": "" if found.membership.in_model else REFUSED,
+        "care": list(CARE),
+        "report": report_link,
+        "chosen": [
+            f"{m.n_features} genes, the most variable of those allowed: {', '.join(m.feature_names)}.",
+            *found.choice.notes,
+            *([f"Contexts left out for too few cells: {left_out}."] if left_out else []),
+        ],
+        "tables": {
+            "contexts": ("Contexts", _CONTEXTS, contexts),
+            "edges": ("Edges between latents", _EDGES, _rows(found.edges)),
+            "latents": (
+                "Survival per latent, sources first",
+                [("score", "Latent", "text"), *_SURVIVAL[1:], ("random_share", "Random mixtures, p as small", "share"),
+                 ("genes", "Strongest genes (correlation)", "text")],
+                latents,
+            ),
+            "genes": (
+                "Survival per gene (baseline), smallest p first",
+                [("score", "Gene", "text"), *_SURVIVAL[1:]],
+                _rows(found.genes.sort_values("p_value", kind="stable")),
+            ),
+        },
+        "methods": _methods(found),
+    })  # fmt: skip
+
+
+def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return table.reset_index().to_dict("records")
+
+
+def _strongest(found: "Workflow", n: int = 4) -> dict[str, str]:
+    """Return the genes that correlate most with each latent among the control cells."""
+    scaled = found.fit.model.rescaled("unit-variance")
+    S = scaled.covariance()
+    deviation = S.diagonal() ** 0.5
+    said = {}
+    for i, name in enumerate(scaled.latents):
+        r = S @ scaled.unmixing[i] / deviation
+        order = sorted(range(len(r)), key=lambda j: -abs(r[j]))[:n]
+        said[name] = ", ".join(f"{scaled.feature_names[j]} {show(float(r[j]), 'number')}" for j in order)
+    return said
+
+
+def _methods(found: "Workflow") -> list[str]:
+    scaled = {
+        "control": "centred in the cohort and brought to the standard deviation that they have among the screen's "
+        "control cells",
+        "none": "centred in the cohort and left in its units",
+    }[found.scaling]
+    adjusted = f" beside {', '.join(found.covariates)}" if found.covariates else ""
+    return [
+        "Contexts were tested by the likelihood ratio of generalised eigenvalues, corrected by fourth moments; a "
+        "perturbation of a single latent changes the covariance in at most two directions.",
+        "The model was fitted by maximum likelihood with a search over orders and graphs. There are fewer contexts "
+        "than genes; what no context touches is taken as downstream of the latents hit, or independent of them.",
+        f"Scores of patients are H·x, with H the unmixing matrix of the fit and genes x matched by name, {scaled}.",
+        f"Survival: one Cox regression per score{adjusted}, in units of its deviation (lifelines; Wald tests); "
+        "q-values are Benjamini and Hochberg's, over latents and over genes separately. A small p for proportional "
+        "hazards means that one hazard ratio does not describe the whole follow-up.",
+        f"Random mixtures: {len(found.random)} independent Gaussian weightings of the standardised genes, through the "
+        "same regression; the column gives how many of them have a p-value as small as the latent's.",
+    ]

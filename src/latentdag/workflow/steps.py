@@ -1,4 +1,4 @@
-"""The whole workflow in one call, with what every step found."""
+"""Run the whole workflow in one call, and keep what every step found."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -72,9 +72,8 @@ class Workflow:
 
     @property
     def samples(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cells of the fit and their contexts, normalised and adjusted."""
-        rows = np.isin(self.choice.contexts, np.array(self.moments.contexts))
-        return self.choice.X[rows], self.choice.contexts[rows]
+        """Cells of the fit, (n, p), and their contexts, (n,), normalised and adjusted."""
+        return _samples(self.choice, self.moments)
 
     @property
     def significant(self) -> list[str]:
@@ -82,7 +81,7 @@ class Workflow:
         return [str(name) for name in self.latents.index[self.latents["significant"]]]
 
     def sentences(self) -> list[str]:
-        """What was found, in words that the numbers carry."""
+        """Return what was found, in words that the numbers carry."""
         m, marked, n_edges = self.moments, self.significant, self.fit.graph.number_of_edges()
         silent = int((~(self.unchanged <= 0.05)).sum())
         patients, events = self.latents.attrs["patients"], self.latents.attrs["events"]
@@ -115,23 +114,22 @@ class Workflow:
         return said
 
     def _doubts(self) -> list[str]:
-        """What speaks against latents that are associated with survival."""
+        """Return what speaks against latents that are associated with survival."""
         silent = {c for c, p in self.unchanged.items() if not p <= 0.05}
+        hits: dict[str, set[Any]] = {name: set() for name in self.fit.latents}
+        for context, hit in self.fit.targets.items():
+            for name in (hit,) if isinstance(hit, str) else hit:
+                hits[name].add(context)
         said = []
         for contexts, why in (
             (silent, "where nothing was seen to change but the mean"),
             (set(self.membership.drop), "where more than one latent changes"),
         ):
-            names = [name for name in self.significant if set(self._contexts(name)) <= contexts]
+            names = [name for name in self.significant if hits[name] <= contexts]
             if names:
                 come = "comes from a context" if len(names) == 1 else "come from contexts"
                 said.append(f"Of these, {', '.join(names)} {come} {why}.")
         return said
-
-    def _contexts(self, latent: str) -> list[Any]:
-        """Contexts that hit a latent."""
-        hits = self.fit.targets.items()
-        return [c for c, hit in hits if latent in ((hit,) if isinstance(hit, str) else hit)]
 
 
 def _number(n: int) -> str:
@@ -158,7 +156,7 @@ def run(
     progress: bool | None = None,
     **options: Any,
 ) -> Workflow:
-    """From a screen and a cohort to latents that go with survival.
+    """Learn latents from a screen, and test which of them go with survival in a cohort.
 
     Parameters
     ----------
@@ -194,17 +192,23 @@ def run(
     cox = partial(cox_table, survival=cohort.survival, covariates=covariates, alpha=alpha)
     with Progress("workflow", 6, progress) as bar:
         bar.say("choosing cells and genes")
+        varying = cohort.expression.columns[cohort.expression.std() > 0]
         choice = choose(
-            screen, genes=genes, among=_varying(cohort), n_genes=n_genes, contexts=contexts, min_cells=min_cells,
+            screen, genes=genes, among=varying, n_genes=n_genes, contexts=contexts, min_cells=min_cells,
             counts=counts, adjust=adjust,
         )  # fmt: skip
-        m, samples = choice.moments(), (choice.X, choice.contexts)
+        m = choice.moments()
         bar.advance()
         bar.say("testing contexts")
-        tested = membership_test(m, samples)
-        if members_only:
-            m, samples = _members(m, samples, tested)
-        unchanged = _unchanged(m, samples)
+        tested = membership_test(m, (choice.X, choice.contexts))
+        if members_only and not tested.members:
+            raise ValueError(
+                "the membership test keeps no context: nothing is left to fit (members_only=False fits all)"
+            )
+        m = m.select(tested.members) if members_only else m
+        samples = _samples(choice, m)
+        ranks = rank_test(m, rank=0, data=samples)
+        unchanged = pd.Series(holm(ranks[p_value_column(ranks)].to_numpy()), index=ranks.index, name="unchanged")
         targets = {c: f"Z({c})" for c in m.contexts[1:]} if targets is None else targets
         _check_size(m, targets)
         bar.advance()
@@ -222,7 +226,9 @@ def run(
         bar.advance()
         bar.say("survival per random mixture")
         random = cox(random_scores(expression, n_random, rng))
-        latents["random_share"] = _share_as_small(latents["p_value"], random["p_value"])
+        # how many random mixtures have a p-value as small; nan where there are none to compare with
+        smaller = latents["p_value"].map(lambda p: (random["p_value"] <= p).mean(), na_action="ignore")
+        latents["random_share"] = smaller.astype(float)
         bar.advance()
     names = () if covariates is None else tuple(map(str, covariates.columns))
     return Workflow(
@@ -231,26 +237,10 @@ def run(
     )  # fmt: skip
 
 
-def _varying(cohort: Cohort) -> list[str]:
-    """Genes that differ between patients."""
-    return [str(name) for name, spread in cohort.expression.std().items() if spread > 0]
-
-
-def _unchanged(m: Moments, samples: tuple[np.ndarray, np.ndarray]) -> pd.Series:
-    """Per context the p-value, by Holm, of a covariance equal to the control's."""
-    ranks = rank_test(m, rank=0, data=samples)
-    return pd.Series(holm(ranks[p_value_column(ranks)].to_numpy()), index=ranks.index, name="unchanged")
-
-
-def _members(
-    m: Moments, samples: tuple[np.ndarray, np.ndarray], tested: MembershipTest
-) -> tuple[Moments, tuple[np.ndarray, np.ndarray]]:
-    kept = tested.members
-    if not kept:
-        raise ValueError("the membership test keeps no context: nothing is left to fit (members_only=False fits all)")
-    m = m.select(kept)
-    rows = np.isin(samples[1], np.array(m.contexts))
-    return m, (samples[0][rows], samples[1][rows])
+def _samples(choice: Choice, m: Moments) -> tuple[np.ndarray, np.ndarray]:
+    """Return the chosen cells of the contexts of m, and their contexts."""
+    rows = np.isin(choice.contexts, np.array(m.contexts))
+    return choice.X[rows], choice.contexts[rows]
 
 
 def _check_size(m: Moments, targets: Mapping[Any, str]) -> None:
@@ -260,10 +250,3 @@ def _check_size(m: Moments, targets: Mapping[Any, str]) -> None:
             f"{n} latents behind {m.n_features} genes cannot be told apart: raise n_genes, name fewer contexts, or say "
             "with targets= which of them share a latent"
         )
-
-
-def _share_as_small(p: pd.Series, random: pd.Series) -> np.ndarray:
-    """For each p-value the share of random ones that are no larger; nan where there are none to compare with."""
-    if not len(random):
-        return np.full(len(p), np.nan)
-    return np.array([np.nan if np.isnan(value) else float((random <= value).mean()) for value in p])

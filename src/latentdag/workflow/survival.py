@@ -36,7 +36,7 @@ def cox_table(
     alpha: float = ALPHA,
     level: float = 0.95,
 ) -> pd.DataFrame:
-    """One Cox regression per score.
+    """Fit one Cox regression per score.
 
     Parameters
     ----------
@@ -96,16 +96,15 @@ def _one(
     except (lifelines.exceptions.ConvergenceError, np.linalg.LinAlgError, ValueError):
         return dict.fromkeys(COLUMNS, np.nan)
     coef, error = float(fitter.params_["score"]), float(fitter.standard_errors_["score"])
-    half = float(stats.norm.ppf(0.5 + level / 2)) * error
-    z = coef / error
+    lower, upper = np.exp(fitter.confidence_intervals_.loc["score"])
     return {
         "coef": coef,
         "std_error": error,
-        "hazard_ratio": float(np.exp(coef)),
-        "lower": float(np.exp(coef - half)),
-        "upper": float(np.exp(coef + half)),
-        "z": z,
-        "p_value": float(2 * stats.norm.sf(abs(z))),
+        "hazard_ratio": np.exp(coef),
+        "lower": lower,
+        "upper": upper,
+        "z": coef / error,
+        "p_value": 2 * stats.norm.sf(abs(coef / error)),
         "proportional_p_value": float(np.ravel(proportional.summary.loc[["score"], "p"])[0]),
     }
 
@@ -113,9 +112,8 @@ def _one(
 def _check(
     scores: pd.DataFrame, survival: pd.DataFrame, covariates: pd.DataFrame | None, alpha: float, level: float
 ) -> None:
-    for name in ("time", "event"):
-        if name not in survival:
-            raise ValueError(f"survival needs the columns 'time' and 'event'; it has {list(survival.columns)}")
+    if not {"time", "event"} <= set(survival.columns):
+        raise ValueError(f"survival needs the columns 'time' and 'event'; it has {list(survival.columns)}")
     for what, table in (("survival", survival), ("covariates", covariates)):
         if table is not None and not scores.index.equals(table.index):
             raise ValueError(f"scores and {what} are of different patients, or in another order: join them first")

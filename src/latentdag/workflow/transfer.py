@@ -24,7 +24,7 @@ from latentdag.model.model import LatentModel
 def transfer_scores(
     model: LatentModel, expression: pd.DataFrame, scaling: Literal["control", "none"] = "control"
 ) -> pd.DataFrame:
-    """Latent scores (samples × latents) of another cohort, each with mean zero and standard deviation one.
+    """Return latent scores (samples × latents) of another cohort, each with mean zero and standard deviation one.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def transfer_scores(
 
 
 def random_scores(expression: pd.DataFrame, n: int, rng: Any = None) -> pd.DataFrame:
-    """Scores (samples × n) of random mixtures of genes: what latents would look like if the fit had learned nothing.
+    """Return scores (samples × n) of random mixtures of genes: latents of a fit that had learned nothing.
 
     Where many genes go with survival, most mixtures of them do too. A latent says something of its own only if it does
     better than these. Genes are standardised and weights are independent standard Gaussians.

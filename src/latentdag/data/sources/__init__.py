@@ -1,4 +1,12 @@
 """Where rows come from: one file for each kind of source, each of which only yields blocks of rows.
 
-``opening`` chooses the reader; ``reader`` says what every reader can do.
+=============  =========================================================================
+``opening``    chooses the reader that a source needs, by its type or its name on disk
+``reader``     says what every reader can do: name features, label rows, hand out blocks
+``arrays``     matrices that can be sliced by rows, Dask arrays included
+``tables``     pandas, polars, pyarrow and parquet
+``delimited``  text tables, .csv and .tsv, also compressed
+``annotated``  AnnData objects, .h5ad and zarr stores
+``mtx``        folders with ``matrix.mtx`` and tables of barcodes and features
+=============  =========================================================================
 """

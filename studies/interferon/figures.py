@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag.experiments import interferon_tables as tb
-from latentdag.experiments.draw import figure, share_legend, tidy
-from latentdag.experiments.thp1_cells import CORE
+from latentdag.experiments import figure, share_legend, tidy
+from studies.interferon import tables as tb
+from studies.interferon.screen import CORE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,8 +18,8 @@ LATENTS = ("cascade", "IRF1", "SMAD4", "UBE2L6")
 RELATION_COLOURS = dict(zip(tb.RELATIONS, (BLUE, ORANGE, "#dddddd"), strict=True))
 
 
-def figures(rows: pd.DataFrame, main: str) -> "dict[str, Figure]":
-    """By name, in the order of the questions."""
+def all_figures(rows: pd.DataFrame, main: str) -> "dict[str, Figure]":
+    """Draw all figures, in the order of the questions."""
     return {
         "eigenvalues": eigenvalues(tb.part(rows, "spectrum"), main),
         "same-latent": same_latent(rows, main),
@@ -31,7 +31,7 @@ def figures(rows: pd.DataFrame, main: str) -> "dict[str, Figure]":
 
 
 def eigenvalues(found: pd.DataFrame, main: str) -> "Figure":
-    """Generalised eigenvalues against the control, with the band that shuffled labels leave."""
+    """Draw generalised eigenvalues against the control, with the band that shuffled labels leave."""
     made = figure(8.0, 4.0)
     ax = made.subplots()
     for k, context in enumerate(CORE):
@@ -44,14 +44,8 @@ def eigenvalues(found: pd.DataFrame, main: str) -> "Figure":
         for mask, colour, size in ((inside, GREY, 8), (values > high, BLUE, 26), (values < low, ORANGE, 26)):
             ax.scatter(np.full(mask.sum(), k), values[mask], s=size, color=colour, lw=0, zorder=3)
         up, down = int((values > high).sum()), int((values < low).sum())
-        ax.annotate(
-            f"{up} up\n{down} down",
-            (k, values.max()),
-            xytext=(0, 6),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-        )
+        above: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center", "fontsize": 8}
+        ax.annotate(f"{up} up\n{down} down", (k, values.max()), **above)
     ax.axhline(1, color=GREY, lw=0.8)
     ax.set_yscale("log")
     ax.set_ylim(None, found["value"].max() * 1.7)
@@ -69,7 +63,7 @@ def eigenvalues(found: pd.DataFrame, main: str) -> "Figure":
 
 
 def same_latent(rows: pd.DataFrame, main: str) -> "Figure":
-    """Cosines of noise rows (below) and of shifts (above the diagonal); rejected pairs carry a cross."""
+    """Draw cosines of noise rows below the diagonal, of shifts above it; rejected pairs carry a cross."""
     pairs = pd.DataFrame(tb.pairs(rows, main))
     sets = list(pairs["genes"].unique())
     made = figure(5.4 * len(sets) + 0.6, 5.2)
@@ -99,7 +93,7 @@ def same_latent(rows: pd.DataFrame, main: str) -> "Figure":
 
 
 def which_first(table: pd.DataFrame) -> "Figure":
-    """Shares of fits with either order, by gene set and by how the cells were drawn."""
+    """Draw shares of fits with either order, by gene set and by how the cells were drawn."""
     shown = table[table["fits"] > 1]
     single = table[(table["fits"] == 1)]
     keys = list(shown[["genes", "kind"]].itertuples(index=False, name=None))
@@ -125,7 +119,7 @@ def which_first(table: pd.DataFrame) -> "Figure":
 
 
 def graph(found: pd.DataFrame, main: str) -> "Figure":
-    """Four latents; arrows as wide as the share of draws that have the edge, solid if the fit has it."""
+    """Draw the graph of four latents; arrows are as wide as the share of draws that have them, solid in the fit."""
     table, rejected = pd.DataFrame(tb.graph(found)), bool((found["p_omnibus"].dropna() <= tb.ALPHA).any())
     made = figure(6.2, 4.4)
     ax = made.subplots()
@@ -148,7 +142,7 @@ def graph(found: pd.DataFrame, main: str) -> "Figure":
 
 
 def _arrow(ax: "Axes", start: np.ndarray, end: np.ndarray, share: float, solid: bool) -> None:
-    """Bent, so that an edge and its reverse do not lie on each other; the number stands on it, nearer to its start."""
+    """Draw a bent arrow, so that an edge and its reverse stay apart, with its share nearer to its start."""
     bend, at, colour = 0.12, 0.38, BLUE if solid else "#777777"
     style: dict[str, Any] = {
         "arrowstyle": "-|>", "connectionstyle": f"arc3,rad={bend}", "lw": 0.6 + 3 * share, "shrinkA": 24,
@@ -163,7 +157,7 @@ def _arrow(ax: "Axes", start: np.ndarray, end: np.ndarray, share: float, solid: 
 
 
 def loadings(table: pd.DataFrame, main: str) -> "Figure":
-    """Effects of each latent on each gene; those within two bootstrap errors of zero are pale."""
+    """Draw effects of each latent on each gene; those within two bootstrap errors of zero are struck."""
     effect = table.pivot(index="latent", columns="gene", values="effect").reindex(LATENTS)
     z = table.pivot(index="latent", columns="gene", values="z").reindex(LATENTS)[effect.columns]
     home = effect.abs().to_numpy().argmax(axis=0)
@@ -187,7 +181,7 @@ def loadings(table: pd.DataFrame, main: str) -> "Figure":
 
 
 def held_out(table: pd.DataFrame) -> "Figure":
-    """Gains of the fit over each reference, per context, with standard errors."""
+    """Draw gains of the fit over each reference, per context, with standard errors."""
     table = table[table["context"].isin(CORE)]
     keys = list(table[["genes", "form"]].drop_duplicates().itertuples(index=False, name=None))
     made = figure(9.5, 2.5 * len(keys) + 0.9)
@@ -198,17 +192,8 @@ def held_out(table: pd.DataFrame) -> "Figure":
             here = table[(table["genes"] == genes) & (table["form"] == form) & (table["held out"] == by)]
             here = here.set_index("context").reindex(CORE)
             for shift, (word, colour) in zip((-0.27, 0.0, 0.27), words, strict=True):
-                error = 2 * here[f"{word}, s.e."]
-                ax.bar(
-                    np.arange(len(CORE)) + shift,
-                    here[word],
-                    0.25,
-                    yerr=error,
-                    color=colour,
-                    label=word,
-                    capsize=2,
-                    error_kw={"lw": 0.8},
-                )
+                style: dict[str, Any] = {"color": colour, "label": word, "capsize": 2, "error_kw": {"lw": 0.8}}
+                ax.bar(np.arange(len(CORE)) + shift, here[word], 0.25, yerr=2 * here[f"{word}, s.e."], **style)
             ax.axhline(0, color="black", lw=0.8)
             # most gains are a fraction of a nat, those over the control many
             ax.set_yscale("symlog", linthresh=0.1, linscale=0.6)

@@ -1,22 +1,35 @@
 """Knock-outs of interferon-γ signalling in THP-1 cells: what a real screen lets the model say, and what not.
 
+A real screen (Papalexi et al. 2021): THP-1 cells under interferon-γ, one gene knocked out in each, 299 genes counted.
+Strict guide calls; counts divided by depth, log(1 + x), depth and replicate regressed out; moments about the mean of
+the control, 'non-targeting'. Genes are chosen by their variance over all cells, without labels: “variable 20” are the
+first twenty, “no targets 20” the first twenty that no guide targets; “control 20” vary most in the control, and
+“responsive 20” move most under the core knock-outs, which uses the labels. Core contexts: IFNGR1, IFNGR2, JAK2, STAT1,
+IRF1, SMAD4, UBE2L6. Contexts are fewer than genes: the other dimensions are taken as downstream unless a row says
+“upstream”. “Robust” p-values are corrected by fourth moments. Shuffles deal labels anew within replicates. Known, and
+used in no fit: IFNGR1/IFNGR2 → JAK2 → STAT1 is one cascade, IRF1 lies downstream of it. That these four hit one latent
+is first tested, then told to the fit. Genes and the regression on depth and replicate come from all cells, held-out
+ones included; nothing else does.
+
 The order of the questions is the order of trust. Does each context fit the model? Which contexts hit the same latent?
 Only then: what is the graph between the distinct ones, and does a fit predict cells that it did not see? Known biology
 (IFNGR1/IFNGR2 → JAK2 → STAT1 is one cascade, IRF1 lies downstream of it) judges the answers and is used in no fit.
+
+Cells and gene sets are in :mod:`.screen`, tests of contexts in :mod:`.context_tests`, fits in :mod:`.fits`, tables and
+findings in :mod:`.tables`, figures in :mod:`.figures`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from latentdag.experiments import thp1_fits as fits
-from latentdag.experiments import thp1_tests as tests
-from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
-from latentdag.experiments.thp1_cells import CASCADE, CONTROL, CORE, GENE_SETS, MAIN, Cells, gene_sets
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from latentdag.experiments import Cell, Experiment, Outcome, Row, Settings
+from studies.interferon import context_tests as tests
+from studies.interferon import fits
+from studies.interferon.figures import all_figures
+from studies.interferon.screen import CASCADE, CORE, GENE_SETS, MAIN, Cells, gene_sets
+from studies.interferon.tables import all_tables, findings
 
 QUICK_MAIN = "variable 10"
 #: Gene sets in which everything is drawn again: with the targeted genes and without.
@@ -27,7 +40,7 @@ SCORED = (("variable 10", "downstream"), ("variable 10", "upstream"), ("variable
 
 
 def main_set(settings: Settings) -> str:
-    """The gene set that figures show."""
+    """Return the gene set that figures show."""
     return QUICK_MAIN if settings.quick else MAIN
 
 
@@ -59,7 +72,7 @@ def cells(settings: Settings) -> list[dict[str, Any]]:
 
 
 def run(cell: Cell, shared: dict[str, Cells]) -> list[Row]:
-    """One piece of the study, on one gene set."""
+    """Run one piece of the study, on one gene set."""
     data, part = shared[cell["genes"]], cell["part"]
     rng = np.random.default_rng([cell["seed"], max(cell.get("draw", 0), 0)])
     key = {name: cell[name] for name in ("part", "genes", "kind", "draw", "form", "held_out") if name in cell}
@@ -98,7 +111,7 @@ def _order(data: Cells, kind: str, rng: np.random.Generator) -> Row:
 
 
 def _graph(data: Cells, draw: int, rng: np.random.Generator) -> list[Row]:
-    """The graph of four latents and what loads on them; draw −1 is the data themselves, with the omnibus test."""
+    """Fit four latents: edges and loadings. Draw −1 is the data themselves, and adds the omnibus test."""
     used = data if draw < 0 else data.resampled(rng)
     found = fits.fitted(used.moments())
     rows = [{"what": "edge", **row} for row in fits.graph_rows(found)]
@@ -109,46 +122,26 @@ def _graph(data: Cells, draw: int, rng: np.random.Generator) -> list[Row]:
     return rows
 
 
+def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
+    made = all_tables(rows, main_set(settings))
+    return Outcome(findings(made, main_set(settings), float(rows["p_omnibus"].dropna().iloc[0])), made)
+
+
+def draw(rows: pd.DataFrame, settings: Settings) -> dict[str, Any]:
+    return all_figures(rows, main_set(settings))
+
+
 def load(settings: Settings) -> dict[str, Cells]:
     return gene_sets()
 
 
-def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
-    from latentdag.experiments.interferon_findings import findings
-    from latentdag.experiments.interferon_tables import tables
-
-    made = tables(rows, main_set(settings))
-    return Outcome(findings(rows, made, main_set(settings)), made)
-
-
-def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
-    from latentdag.experiments.interferon_figures import figures
-
-    return figures(rows, main_set(settings))
-
-
-EXPERIMENT = Experiment(
-    name="interferon",
-    title="Interferon-γ knock-outs in THP-1 cells",
-    question=(
-        "A real screen (Papalexi et al. 2021): THP-1 cells under interferon-γ, one gene knocked out in each, 299 genes "
-        "counted. Strict guide calls; counts divided by depth, log(1 + x), depth and replicate regressed out; moments "
-        f"about the mean of the control, {CONTROL!r}. Genes are chosen by their variance over all cells, without "
-        "labels: “variable 20” are the first twenty, “no targets 20” the first twenty that no guide targets; "
-        "“control 20” vary most in the control, and “responsive 20” move most under the core knock-outs, which uses "
-        f"the labels. Core contexts: {', '.join(CORE)}. Contexts are fewer than genes: the other dimensions are taken "
-        "as downstream unless a row says “upstream”. “Robust” p-values are corrected by fourth moments. Shuffles deal "
-        "labels anew within replicates. Known, and used in no fit: IFNGR1/IFNGR2 → JAK2 → STAT1 is one cascade, IRF1 "
-        "lies downstream of it. That these four hit one latent is first tested, then told to the fit. Genes and the "
-        "regression on depth and replicate come from all cells, held-out ones included; nothing else does."
-    ),
+STUDY = Experiment.of(
+    __name__,
+    "Interferon-γ knock-outs in THP-1 cells",
     models=40,
     quick_models=2,
-    cells=cells,
-    run=run,
-    summarize=summarize,
-    draw=draw,
     chunk=4,
     shared=load,
     unit="draw",
+    command="python -m studies",
 )

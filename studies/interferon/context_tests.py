@@ -1,8 +1,8 @@
 """Tests of the interferon-γ study: does a context fit the model, and do two contexts hit the same latent?
 
-A p-value says whether a difference can be seen, not how large it is; with many cells everything is seen. So every test
-stands beside a size. Twice the log-likelihood ratio T exceeds its mean t under the null (t from fourth moments, so
-it holds without Gaussian cells) by what the law behind the cells adds, and
+A p-value says whether a difference can be seen, not how large it is; with many cells every difference is seen. So every
+test stands beside a size. Twice the log-likelihood ratio, T, exceeds its mean t under the null by what the law behind
+the cells adds. Here t comes from fourth moments, so it holds for cells that are not Gaussian. Then
 
     share = 1 − (T_2 − t_2) / (T_0 − t_0)
 
@@ -14,25 +14,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import linalg
 
-from latentdag.data.moments import Moments
-from latentdag.experiments.base import Row
-from latentdag.experiments.thp1_cells import CASCADE, CONTROL, CORE, Cells
-from latentdag.inference.ranks import rank_test
-from latentdag.inference.shared_targets import target_groups
-from latentdag.pl.eigenvalues import eigenvalues
+from latentdag import Moments, rank_test, target_groups
+from latentdag.experiments import Row
+from studies.interferon.screen import CASCADE, CONTROL, CORE, Cells
 
 #: Guides with fewer cells say too little about a shift.
 GUIDE_CELLS = 60
 
 
 def excess(table: pd.DataFrame) -> pd.Series:
-    """By how much the statistic of a rank test exceeds its mean under the null."""
+    """Return by how much the statistic of each rank test exceeds its mean under the null."""
     return table["statistic"] * (1 - table["robust_dof"] / table["robust_statistic"])
 
 
 def membership_rows(cells: Cells) -> list[Row]:
-    """Every context against the control: p-values, and how far off two directions are."""
+    """Test every context against the control: p-values, and how far off two directions are."""
     m = cells.moments()
     any_change, beyond = (rank_test(m, rank, data=cells.data) for rank in (0, 2))
     size, rest = excess(any_change), excess(beyond).clip(lower=0)
@@ -53,13 +51,13 @@ def membership_rows(cells: Cells) -> list[Row]:
 
 
 def spectrum_rows(cells: Cells, context: str, draws: int, rng: np.random.Generator) -> list[Row]:
-    """Eigenvalues of one context against the control, the band that shuffled labels leave, the tests' size there."""
+    """Return eigenvalues of one context against the control; their band, and the tests' size, under shuffled labels."""
     here = cells.of([context])
     ends, rejects = [], []
     for _ in range(draws):
         null = here.shuffled(rng, [context, CONTROL])
         m = null.moments()
-        values = eigenvalues(m)[0]
+        values = eigenvalues(m)
         ends.append((values.min(), values.max()))
         tests = [rank_test(m, rank, data=null.data).iloc[0] for rank in (0, 2)]
         rejects.append([tests[0]["p_value"] < 0.05, *(test["robust_p_value"] < 0.05 for test in tests)])
@@ -69,41 +67,35 @@ def spectrum_rows(cells: Cells, context: str, draws: int, rng: np.random.Generat
         "context": context, "low": float(low), "high": float(high), "size_change_gaussian": float(sizes[0]),
         "size_change": float(sizes[1]), "size_two": float(sizes[2]),
     }  # fmt: skip
-    return [{**shared, "place": i, "value": float(v)} for i, v in enumerate(eigenvalues(here.moments())[0])]
+    return [{**shared, "place": i, "value": float(v)} for i, v in enumerate(eigenvalues(here.moments()))]
+
+
+def eigenvalues(m: Moments) -> np.ndarray:
+    """Return the generalised eigenvalues, (p,), of the only context against the control, smallest first."""
+    return np.asarray(linalg.eigh(m.covariances[1], m.covariances[0], eigvals_only=True))
 
 
 def pair_rows(cells: Cells) -> list[Row]:
-    """Every two of the core contexts: how alike, and whether one exact target is ruled out."""
+    """Compare every two core contexts: how alike they are, and whether one exact target is ruled out."""
     cells = cells.of(CORE)
-    m = cells.moments()
-    found = target_groups(m)
-    group = {c: g for g, members in enumerate(found.groups) for c in members}
-    shifts = shift_cosines(m)
     rows = []
-    for a, b in combinations(CORE, 2):
-        both = cells.take(np.isin(cells.contexts, [a, b]))
-        pair = both.moments(control=a)
+    for row in alike_rows(cells.moments()):
+        both = cells.take(np.isin(cells.contexts, [row["context"], row["other"]]))
+        pair = both.moments(control=row["context"])
         tests = {rank: rank_test(pair, rank, data=both.data) for rank in (0, 1)}
-        fewer = float(pair.counts.min())
-        rows.append(
-            {
-                "context": a,
-                "other": b,
-                "cosine": float(found.cosines.loc[a, b]),
-                "shift_cosine": float(shifts.loc[a, b]),
-                "p_gaussian": float(tests[1]["p_value"].iloc[0]),
-                "p_robust": float(tests[1]["robust_p_value"].iloc[0]),
-                "nats_apart": float(max(excess(tests[0]).iloc[0], 0.0) / 2 / fewer),
-                "nats_beyond": float(max(excess(tests[1]).iloc[0], 0.0) / 2 / fewer),
-                "together": bool(group[a] == group[b]),
-            }
-        )
+        nats = {rank: float(max(excess(test).iloc[0], 0.0) / 2 / pair.counts.min()) for rank, test in tests.items()}
+        p_values = {"p_gaussian": tests[1]["p_value"].iloc[0], "p_robust": tests[1]["robust_p_value"].iloc[0]}
+        rows.append({**row, **p_values, "nats_apart": nats[0], "nats_beyond": nats[1]})
     return rows
 
 
 def pair_draw(cells: Cells, rng: np.random.Generator) -> list[Row]:
-    """The cosines again, of cells drawn again."""
-    m = cells.of(CORE).resampled(rng).moments()
+    """Compute the cosines again, of cells drawn again."""
+    return alike_rows(cells.of(CORE).resampled(rng).moments())
+
+
+def alike_rows(m: Moments) -> list[Row]:
+    """Return for every two core contexts the cosines of noise rows and of shifts, and whether they are in one group."""
     found, shifts = target_groups(m), shift_cosines(m)
     group = {c: g for g, members in enumerate(found.groups) for c in members}
     return [
@@ -119,7 +111,7 @@ def pair_draw(cells: Cells, rng: np.random.Generator) -> list[Row]:
 
 
 def guide_rows(cells: Cells) -> list[Row]:
-    """Cosines between shifts of single guides: within one gene, and between genes.
+    """Return cosines between shifts of single guides, within one gene and between genes.
 
     Shifts of two guides share the error of the control's mean, so each guide gets a random half of the control.
     """
@@ -141,7 +133,7 @@ def guide_rows(cells: Cells) -> list[Row]:
 
 
 def shift_cosines(m: Moments) -> pd.DataFrame:
-    """Cosines between the contexts' shifts of the mean, in coordinates where the control has unit covariance.
+    """Return cosines between the contexts' shifts of the mean, where the control has unit covariance.
 
     Two contexts on one latent shift the mean along one line, whatever the transformation of the features; those of two
     latents need not be orthogonal.

@@ -1,32 +1,32 @@
 """How far a fit of the light tunnel is from what is known of it.
 
-What soft contexts identify are the noises, that is the rows of ``B_0 H``, and who comes before whom. A latent itself
-may have any multiple of its ancestors added, and edges can come and go with that. One way to write the answer is as if
-every context had cut its target off from its causes (``intervention="perfect"``): the likelihood is the same, a latent
-is what is left of the true one in its own context, and a weight is the *change* of the true weight between control and
-that context. An edge is then there iff the context changed it, and that has a test and an interval.
+Soft contexts identify the noises, that is the rows of ``B_0 H``, and the order. A latent may have any multiple of its
+ancestors added, and edges come and go with that. One way to write the answer is as if every context had cut its target
+off from its causes (``intervention="perfect"``). The likelihood is the same, a latent is what is left of the true one
+in its own context, and a weight is the *change* of the true weight between the control and that context. Then an edge
+is there if and only if the context changed it, and that has a test and an interval.
 """
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from latentdag.experiments.base import Row
-from latentdag.experiments.decompositions import best_match
-from latentdag.experiments.tunnel import COLOURS, CONTROL, LAMPS, LEDS, Draw, Tunnel
-from latentdag.methods.result import Fit
+from latentdag import Fit
+from latentdag.experiments import Row
+from studies.decompositions import best_match
+from studies.light_tunnel.machine import COLOURS, CONTROL, LAMPS, LEDS, Draw, Tunnel
 
 LEVEL = 0.05
 
 
 def cosines(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Absolute cosine of each row of A with each row of B, zero where a row is."""
+    """Return the absolute cosine of each row of A with each row of B; zero for rows of zeros."""
     lengths = np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=1))
     return np.asarray(np.abs(A @ B.T) / np.where(lengths > 0, lengths, 1.0))
 
 
 def fit_scores(tunnel: Tunnel, draw: Draw, fit: Fit) -> Row:
-    """Rows, latents and order; latents are known by the contexts that target them."""
+    """Score rows, latents and order. Latents are matched by the contexts that target them."""
     known = [name for name in tunnel.latents if name in fit.latents]
     ours = [fit.latents.index(name) for name in known]
     theirs = [tunnel.latents.index(name) for name in known]
@@ -45,7 +45,7 @@ def fit_scores(tunnel: Tunnel, draw: Draw, fit: Fit) -> Row:
 
 
 def component_scores(tunnel: Tunnel, rows: np.ndarray) -> Row:
-    """The same for components that have no names: matched to the equations, and to the latents, as well as can be."""
+    """Score components without names, matched to equations and to latents as well as possible."""
     row = {}
     for name, likeness in (("cosine", cosines(rows, tunnel.equations)), ("correlation", correlations(tunnel, rows))):
         same = likeness.T[np.arange(len(rows)), best_match(likeness.T)]
@@ -56,13 +56,13 @@ def component_scores(tunnel: Tunnel, rows: np.ndarray) -> Row:
 
 
 def correlations(tunnel: Tunnel, rows: np.ndarray) -> np.ndarray:
-    """Absolute correlation in the control between what rows make of the latents and each latent."""
+    """Return absolute correlations in the control between rows applied to the latents, and each latent."""
     Z = tunnel.Z[CONTROL]  # centred and of unit variance
     return cosines((Z @ rows.T).T, Z.T)
 
 
 def edge_scores(tunnel: Tunnel, draw: Draw, fit: Fit) -> Row:
-    """Edges at 5 % of false discoveries, with errors that hold for any noise, by where they are."""
+    """Count edges at 5 % of false discoveries, with errors that hold for any noise, by where they are."""
     data = (draw.X, draw.contexts)
     table = fit.edges(data=data)
     sure = table[table["q_value"] < LEVEL]
@@ -88,9 +88,10 @@ def edge_scores(tunnel: Tunnel, draw: Draw, fit: Fit) -> Row:
 
 
 def weight_scores(tunnel: Tunnel, draw: Draw, fit: Fit) -> Row:
-    """Effects of colours on sensors against regression, and how many of their 95 % intervals hold what that says.
+    """Compare effects of colours on sensors with regression; count the 95 % intervals that hold its coefficient.
 
-    Regression in the control, and in all contexts but the sensor's own together, which is what a linear fit averages.
+    There are two regressions: in the control, and in all contexts but the sensor's own. A linear fit averages the
+    latter.
     """
     table = fit.confidence_intervals(0.95, (draw.X, draw.contexts), "unit-variance")
     table = table[table["quantity"] == "weight"].set_index(["column", "row"])
@@ -105,7 +106,7 @@ def weight_scores(tunnel: Tunnel, draw: Draw, fit: Fit) -> Row:
 
 
 def expected_weight(tunnel: Tunnel, source: str, target: str, where: str) -> float:
-    """A weight between latents of unit variance as regression has it: its change, in units of what is left."""
+    """Return the weight between latents of unit variance by regression: its change, in units of what is left."""
     others = [CONTROL] if where == "control" else [context for context in tunnel.Z if context != target]
     here, there = tunnel.equation(target, others), tunnel.equation(target, [target])
     left = tunnel.Z[CONTROL] @ there

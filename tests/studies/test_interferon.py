@@ -6,14 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import latentdag as ld
-from latentdag.cli.app import app
 from latentdag.datasets import places, thp1
-from latentdag.experiments import interferon_tables, thp1_cells, thp1_fits, thp1_tests
-from latentdag.experiments.thp1_cells import CASCADE, CONTROL, CORE, Cells
 from latentdag.inference.ranks import rank_test
+from studies.__main__ import main
+from studies.interferon import context_tests, fits, screen, tables
+from studies.interferon.screen import CASCADE, CONTROL, CORE, Cells
 
 from paths import SHARED
 
@@ -57,11 +56,11 @@ def test_shuffles_and_draws_keep_the_numbers_of_cells():
 
 def test_folds_and_splits_share_out_every_cell_once():
     cells = toy(60)
-    masks = dict(thp1_fits.fold_masks(cells, 5, np.random.default_rng(0)))
+    masks = dict(fits.fold_masks(cells, 5, np.random.default_rng(0)))
     folds = np.array([mask for name, mask in masks.items() if name.startswith("fold")])
     assert (folds.sum(axis=0) == 1).all()
     assert all(set(cells.contexts[mask]) == {CONTROL, *CORE} for mask in folds)
-    halves = [part for name, part in thp1_fits.splits(cells) if "half" in name]
+    halves = [part for name, part in fits.splits(cells) if "half" in name]
     assert sum((part.contexts != CONTROL).sum() for part in halves) == (cells.contexts != CONTROL).sum()
     assert not set(halves[0].guides[halves[0].contexts != CONTROL]) & set(
         halves[1].guides[halves[1].contexts != CONTROL]
@@ -70,12 +69,12 @@ def test_folds_and_splits_share_out_every_cell_once():
 
 def test_the_share_is_one_on_the_model_and_less_off_it():
     cells = toy(2_000)
-    on = {row["context"]: row for row in thp1_tests.membership_rows(cells)}
+    on = {row["context"]: row for row in context_tests.membership_rows(cells)}
     assert min(row["share"] for row in on.values()) > 0.97
     X = cells.X.copy()
     hit = cells.contexts == "IRF1"
     X[hit] *= 1.5  # every direction changes
-    off = {row["context"]: row for row in thp1_tests.membership_rows(replace(cells, X=X))}
+    off = {row["context"]: row for row in context_tests.membership_rows(replace(cells, X=X))}
     assert off["IRF1"]["share"] < 0.8
     assert off["IRF1"]["p_robust"] < 1e-6
     assert off["SMAD4"]["share"] == pytest.approx(on["SMAD4"]["share"])
@@ -90,7 +89,7 @@ def test_excess_is_what_the_law_adds():
         labels = np.repeat(["WT", "A"], 600)
         m = ld.Moments.from_samples(X, labels, control="WT")
         table = rank_test(m, 0, data=(X, labels))
-        values.append((thp1_tests.excess(table).iloc[0], table["statistic"].iloc[0]))
+        values.append((context_tests.excess(table).iloc[0], table["statistic"].iloc[0]))
     excess, statistic = np.mean(values, axis=0)
     error = np.std([v[0] for v in values]) / np.sqrt(len(values))
     assert abs(excess) < 3 * error
@@ -99,26 +98,26 @@ def test_excess_is_what_the_law_adds():
 
 def test_on_the_model_pairs_and_predictions_are_right():
     cells = toy()
-    pairs = pd.DataFrame(thp1_tests.pair_rows(cells))
+    pairs = pd.DataFrame(context_tests.pair_rows(cells))
     inside = pairs["context"].isin(CASCADE) & pairs["other"].isin(CASCADE)
     assert pairs["together"].equals(inside)
     assert pairs.loc[inside, "shift_cosine"].min() > 0.98
-    assert interferon_tables.groups(pairs.assign(genes="toy"))[0]["groups"].split("; ")[0] == ", ".join(CASCADE)
-    held_out = dict(thp1_fits.fold_masks(cells, 5, np.random.default_rng(0)))["fold 1"]
-    scores = pd.DataFrame(thp1_fits.score_rows(cells, held_out)).set_index("context").drop(index=CONTROL)
+    assert tables.groups(pairs.assign(genes="toy"))[0]["groups"].split("; ")[0] == ", ".join(CASCADE)
+    held_out = dict(fits.fold_masks(cells, 5, np.random.default_rng(0)))["fold 1"]
+    scores = pd.DataFrame(fits.score_rows(cells, held_out)).set_index("context").drop(index=CONTROL)
     assert (scores["model"] > scores["additive"]).all()
     assert (scores["model"] - scores["own"]).mean() > 0  # one latent for four contexts is fewer parameters
-    assert thp1_fits.two_latents(cells)["relation"] == "no edge"
-    unseen = pd.DataFrame(thp1_fits.unseen_rows(cells, "JAK2"))
+    assert fits.two_latents(cells)["relation"] == "no edge"
+    unseen = pd.DataFrame(fits.unseen_rows(cells, "JAK2"))
     assert (unseen["model"] > unseen["control"] + 1).all()
 
 
 @needs_data
 def test_gene_sets_use_no_labels(monkeypatch):
     monkeypatch.setenv(places.ENVIRONMENT, str(SHARED))
-    sets = thp1_cells.gene_sets()
+    sets = screen.gene_sets()
     assert {name: cells.X.shape[1] for name, cells in sets.items()} == {
-        name: n for name, (_, n) in thp1_cells.GENE_SETS.items()
+        name: n for name, (_, n) in screen.GENE_SETS.items()
     }
     main = sets["variable 20"]
     assert set(sets["variable 10"].genes) < set(main.genes)
@@ -137,8 +136,7 @@ def test_gene_sets_use_no_labels(monkeypatch):
 @pytest.mark.slow
 def test_the_study_says_what_the_data_say(monkeypatch, tmp_path):
     monkeypatch.setenv(places.ENVIRONMENT, str(SHARED))
-    done = CliRunner().invoke(app, ["reproduce", "interferon", "--quick", "--models", "2", "--out", str(tmp_path)])
-    assert done.exit_code == 0, done.output
+    assert main(["interferon", "--quick", "--models", "2", "--out", str(tmp_path)]) == 0
     folder = tmp_path / "interferon"
     said = json.loads((folder / "summary.json").read_text())
     assert all(said["tables"].values())
@@ -147,17 +145,17 @@ def test_the_study_says_what_the_data_say(monkeypatch, tmp_path):
     assert {path.stem for path in folder.glob("*.svg")} == {
         "eigenvalues", "graph", "held-out", "loadings", "same-latent", "which-first",
     }  # fmt: skip
-    tables = {title: pd.DataFrame(table) for title, table in said["tables"].items()}
-    fit = tables["Does each context fit the model"].set_index("context")
+    found = {title: pd.DataFrame(table) for title, table in said["tables"].items()}
+    fit = found["Does each context fit the model"].set_index("context")
     assert set(fit.index[fit["verdict"] == "does not fit"]) == {"IFNGR1", "IFNGR2", "JAK2"}
     assert fit.loc["SMAD4", "verdict"] == "fits"
-    pairs = tables["Which contexts hit the same latent"]
+    pairs = found["Which contexts hit the same latent"]
     inside = pairs["context"].isin(CASCADE) & pairs["other"].isin(CASCADE)
     assert pairs.loc[inside, "cosine"].min() > 0.9
     assert pairs.loc[inside, "Holm"].min() > 0.05
     to_irf1 = (pairs["other"] == "IRF1") & pairs["context"].isin(CASCADE)
     assert pairs.loc[to_irf1, "Holm"].max() < 0.05
-    scores = tables["Held-out cells"]
+    scores = found["Held-out cells"]
     cascade = scores[scores["context"].isin(CASCADE)]
     assert (cascade["over control"] > 1).all()
     assert (cascade["over additive"] > 0).all()
@@ -168,7 +166,7 @@ def test_the_study_says_what_the_data_say(monkeypatch, tmp_path):
 def test_off_the_model_the_search_is_no_worse_than_a_given_order(monkeypatch):
     """Several contexts on one target had a single start, which ended 44 nats below this order."""
     monkeypatch.setenv(places.ENVIRONMENT, str(SHARED))
-    m = thp1_cells.gene_sets()["variable 20"].of(CORE).moments()
+    m = screen.gene_sets()["variable 20"].of(CORE).moments()
     order = ("UBE2L6", "SMAD4", "IRF1", "cascade")
-    given = ld.fit(m, targets=thp1_fits.targets(m.contexts), order=order)
-    assert thp1_fits.fitted(m).bic < given.bic + 1
+    given = ld.fit(m, targets=fits.targets(m.contexts), order=order)
+    assert fits.fitted(m).bic < given.bic + 1

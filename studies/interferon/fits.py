@@ -5,15 +5,12 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+import pandas as pd
+from scipy import stats
 
-from latentdag.core.linalg import range_basis
-from latentdag.data.moments import Moments
-from latentdag.experiments.base import Row
-from latentdag.experiments.thp1_cells import CASCADE, CONTROL, CORE, Cells
-from latentdag.inference.omnibus import omnibus_test
-from latentdag.methods.fitting import fit
-from latentdag.methods.result import Fit, weight_of
-from latentdag.uncertainty.held_out import Sample, score
+from latentdag import Fit, Moments, fit, omnibus_test, score
+from latentdag.experiments import Row
+from studies.interferon.screen import CASCADE, CONTROL, CORE, Cells
 
 #: The latent that the four contexts of the cascade share; others are named after their context.
 SHARED = "cascade"
@@ -28,7 +25,7 @@ NULLS = {
 
 
 def targets(contexts: Sequence[Any]) -> dict[Any, str]:
-    """The latent of each context; those of the cascade share one."""
+    """Return the latent of each context; contexts of the cascade share one."""
     return {c: SHARED if c in CASCADE else str(c) for c in contexts if c != CONTROL}
 
 
@@ -37,20 +34,18 @@ def fitted(m: Moments, **options: Any) -> Fit:
 
 
 def two_latents(cells: Cells, **options: Any) -> Row:
-    """Which of the cascade and IRF1 comes first, in a fit of these two latents."""
+    """Fit the cascade and IRF1 as two latents; returns which comes first."""
     found = fitted(cells.of(TWO).moments(), **options)
-    if found.graph.has_edge(SHARED, "IRF1"):
-        relation, ends = "cascade first", (SHARED, "IRF1")
-    elif found.graph.has_edge("IRF1", SHARED):
-        relation, ends = "IRF1 first", ("IRF1", SHARED)
-    else:
-        return {"relation": "no edge", "weight": 0.0, "converged": bool(found.converged)}
-    weight = weight_of(found.model.rescaled("unit-variance"), ends[1], ends[0])
-    return {"relation": relation, "weight": abs(weight), "converged": bool(found.converged)}
+    row: Row = {"relation": "no edge", "weight": 0.0, "converged": bool(found.converged)}
+    for source, target in ((SHARED, "IRF1"), ("IRF1", SHARED)):
+        if found.graph.has_edge(source, target):
+            scaled = found.model.rescaled("unit-variance").graph
+            row |= {"relation": f"{source} first", "weight": float(abs(scaled.edges[source, target]["weight"]))}
+    return row
 
 
 def splits(cells: Cells) -> Iterator[tuple[str, Cells]]:
-    """Parts of the cells that should agree: single replicates, and two halves of the guides of every gene."""
+    """Yield parts of the cells that should agree: single replicates, and two halves of the guides of every gene."""
     for replicate in np.unique(cells.replicates):
         yield f"only {replicate}", cells.take(cells.replicates == replicate)
     half = np.zeros(len(cells.X), dtype=int)
@@ -65,23 +60,23 @@ def splits(cells: Cells) -> Iterator[tuple[str, Cells]]:
 
 
 def graph_rows(found: Fit) -> list[Row]:
-    """Edges between targeted latents, and which latent is an ancestor of which."""
+    """Return edges between targeted latents, and which latent is an ancestor of which."""
     named = set(targets(found.model.contexts).values())
-    scaled = found.model.rescaled("unit-variance")
+    scaled = found.model.rescaled("unit-variance").graph
     rows: list[Row] = []
     for a, b in nx.transitive_closure_dag(found.graph).edges:
         if {a, b} <= named:
             edge = found.graph.has_edge(a, b)
-            weight = weight_of(scaled, b, a) if edge else None
+            weight = float(scaled.edges[a, b]["weight"]) if edge else None
             rows.append({"source": a, "target": b, "edge": edge, "weight": weight})
     return rows
 
 
 def loading_rows(found: Fit) -> list[Row]:
-    """What one deviation of each latent does to each gene, through other latents too, in the gene's deviations.
+    """Return the total effect of one deviation of each latent on each gene, in the gene's deviations.
 
-    These are the directions in which knock-outs shift the mean, and depend little on the graph. Signs are such that
-    knock-outs lower the latent: a gene with a positive effect falls with it.
+    These are the directions in which knock-outs shift the mean, and they depend little on the graph. Signs are chosen
+    so that knock-outs lower the latent: a gene with a positive effect falls with the knock-out.
     """
     scaled = found.model.rescaled("unit-variance")
     total = scaled.mixing @ np.linalg.inv(np.eye(len(found.latents)) - scaled.weights)
@@ -103,11 +98,8 @@ def omnibus_row(cells: Cells, found: Fit) -> Row:
     return {"p_omnibus": float(test.p_value), "dof": float(test.dof), "nats": float(-test.loglik)}
 
 
-# ---- held-out cells -------------------------------------------------------------------------------------------------
-
-
 def fold_masks(cells: Cells, folds: int, rng: np.random.Generator) -> Iterator[tuple[str, np.ndarray]]:
-    """Which cells are held out: folds that share out every context and replicate, then each replicate."""
+    """Yield which cells are held out: folds that share out every context and replicate, then each replicate."""
     number = np.empty(len(cells.X), dtype=int)
     for rows in cells.strata():
         number[rng.permutation(rows)] = np.arange(len(rows)) % folds
@@ -118,45 +110,35 @@ def fold_masks(cells: Cells, folds: int, rng: np.random.Generator) -> Iterator[t
 
 
 def score_rows(cells: Cells, held_out: np.ndarray, **options: Any) -> list[Row]:
-    """Log-likelihood per held-out cell under the fit and its references, context by context."""
-    train, test = cells.take(~held_out).moments(), cells.take(held_out).moments()
-    found = fitted(train, **options)
-    table = score(found, test, train)
-    own = own_law(train, test)
+    """Return the log-likelihood per held-out cell under the fit and its references, context by context."""
+    train, test = cells.take(~held_out), cells.take(held_out)
+    m = train.moments()
+    table = score(fitted(m, **options), test.moments(), m)
     return [
-        {
-            "context": str(c),
-            "n": int(table.loc[c, "n"]),
-            **{name: float(table.loc[c, name]) for name in ("model", "control", "additive")},
-            "own": own[c],
-        }
+        {"context": str(c), "n": int(table.loc[c, "n"]), **_gains(table.loc[c]), "own": own_law(test.of_only(c), m, c)}
         for c in table.index
     ]
 
 
-def own_law(train: Moments, test: Moments) -> dict[Any, float]:
-    """Held-out cells under the mean and covariance of their own context in training: no model at all."""
-    U = range_basis(train.covariances[0])
-    scored = {}
-    for k, c in enumerate(test.contexts):
-        j = train.index(c)
-        scored[c] = Sample.of(test, k, U, means=True).log_density(train.means[j], train.covariances[j])
-    return scored
-
-
 def unseen_rows(cells: Cells, left_out: str) -> list[Row]:
-    """A knock-out of the cascade that no fit saw, predicted as each of the other three."""
+    """Predict a knock-out of the cascade that the fit did not see as each of the other three."""
     cells = cells.of(CORE)
-    seen = cells.take(cells.contexts != left_out).moments()
-    new = cells.take(cells.contexts == left_out).moments(control=left_out)
-    found = fitted(seen)
+    seen, new = cells.take(cells.contexts != left_out).moments(), cells.of_only(left_out)
+    found, m = fitted(seen), new.moments(control=left_out)
     rows = []
     for other in CASCADE:
         if other != left_out:
-            table = score(found, new, seen, combinations={left_out: (other,)})
-            values = {name: float(table.loc[left_out, name]) for name in ("model", "control", "additive")}
-            own = Sample.of(new, 0, range_basis(seen.covariances[0]), means=True)
-            j = seen.index(other)
-            values["own"] = own.log_density(seen.means[j], seen.covariances[j])
-            rows.append({"context": left_out, "other": other, "n": int(new.counts[0]), **values})
+            table = score(found, m, seen, combinations={left_out: (other,)})
+            key = {"context": left_out, "other": other, "n": int(m.counts[0])}
+            rows.append({**key, **_gains(table.loc[left_out]), "own": own_law(new, seen, other)})
     return rows
+
+
+def _gains(line: pd.Series) -> Row:
+    return {name: float(line[name]) for name in ("model", "control", "additive")}
+
+
+def own_law(cells: Cells, m: Moments, context: Any) -> float:
+    """Return the mean log-density of cells under the mean and covariance of one context of m: no model at all."""
+    k = m.index(context)
+    return float(stats.multivariate_normal(m.means[k], m.covariances[k]).logpdf(cells.X).mean())

@@ -11,9 +11,9 @@ NAMES = ("PCA", "FactorAnalysis", "FastICA")
 
 
 def decompose(X: np.ndarray, n_components: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """The linear map of each, (n_components, p): its components are this times the centred samples.
+    """Return the linear map of each method, (n_components, p): components are this times the centred samples.
 
-    They see all samples of all contexts, and not which is which.
+    The methods see all samples of all contexts, but not which context a sample is from.
     """
     methods: dict[str, Any] = {
         "PCA": PCA(n_components),
@@ -31,7 +31,7 @@ def decompose(X: np.ndarray, n_components: int, seed: int = 0) -> dict[str, np.n
 
 
 def best_match(likeness: np.ndarray) -> np.ndarray:
-    """For each row its column's position, one to one, so that the sum of likeness is largest: generous.
+    """Match rows to columns one to one so that the sum of likeness is largest; returns each row's column.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The light tunnel as a problem with a known answer.
+"""The light tunnel as a problem with a known answer, and what plain regressions say of it.
 
 Some of its columns are taken for *true latents*, one context each, and hidden behind a random dense map. The answer is
 known twice over: the makers' causal graph says who acts on whom, and regression of each latent on its known parents,
@@ -15,6 +15,7 @@ import networkx as nx
 import numpy as np
 
 from latentdag.datasets import light_tunnel
+from latentdag.experiments import Row
 
 COLOURS = ("red", "green", "blue")
 SENSORS = ("ir_1", "ir_2", "current")
@@ -28,6 +29,7 @@ SETS = {
     "all ten contexts": (*COLOURS, *SENSORS, *LEDS),
     "shared noise": (*COLOURS, "ir_1", "vis_1"),
 }
+MAIN, *_, TWINS = SETS
 CONTROL = "reference"
 
 
@@ -73,11 +75,11 @@ class Tunnel:
 
     @cached_property
     def equations(self) -> np.ndarray:
-        """(d, d): row i is 1 at i and minus the coefficients of its known parents, by least squares in the control."""
+        """Equations (d, d) in the control: row i is 1 at i, and minus the coefficient at each of its known parents."""
         return np.array([self.equation(name) for name in self.latents])
 
     def equation(self, latent: str, contexts: Iterable[str] = (CONTROL,)) -> np.ndarray:
-        """What least squares on the known parents gives in these contexts, taken together with one intercept."""
+        """Regress a latent on its known parents in these contexts together, with one intercept; shape (d,)."""
         Z = np.vstack([self.Z[context] for context in contexts])
         Z = Z - Z.mean(axis=0)
         i, parents = self.latents.index(latent), self.parents(latent)
@@ -89,10 +91,10 @@ class Tunnel:
         return set(self.graph.subgraph(self.latents).edges)
 
     def draw(self, n_features: int, share: float, rng: np.random.Generator) -> Draw:
-        """A random share of each context's rows, none of them twice, behind a random Gaussian map.
+        """Hide a random share of each context's rows behind a random Gaussian map.
 
-        None twice, unlike a bootstrap: the rows are then a sample of the machine, and tests on them have the size that
-        they have on any sample, while rows that repeat look like more than they are.
+        No row is taken twice, unlike in a bootstrap. So the rows are a sample of the machine, and tests have the size
+        that they have on any sample. Repeated rows would look like more data than there are.
         """
         kept = {name: Z[rng.permutation(len(Z))[: round(share * len(Z))]] for name, Z in self.Z.items()}
         G = rng.normal(size=(n_features, len(self.latents)))
@@ -101,7 +103,7 @@ class Tunnel:
 
 
 def read(latents: tuple[str, ...]) -> Tunnel:
-    """These columns with the contexts that target one of them, and the control."""
+    """Read these columns, in the control and in every context that targets one of them."""
     screen = light_tunnel(columns=latents)
     graph: nx.DiGraph = screen.extra["graph"]
     Z, names = {}, {CONTROL: CONTROL}
@@ -113,3 +115,22 @@ def read(latents: tuple[str, ...]) -> Tunnel:
         if name in (CONTROL, *latents):
             Z[name] = (screen.X[screen.contexts == context] - control.mean(axis=0)) / control.std(axis=0)
     return Tunnel(latents, Z, graph)
+
+
+def facts() -> list[Row]:
+    """Return five numbers that say why no linear model is exact here, from regressions with the latents in sight."""
+    twins, sensors, leds = (read(SETS[name]) for name in (TWINS, MAIN, "a sensor and its LEDs"))
+    noise = {name: Z @ sensors.equations.T for name, Z in sensors.Z.items()}
+    together = np.corrcoef(noise[CONTROL][:, len(COLOURS) :].T)
+    # of a sensor's noise in a colour's context, in its own standard deviations: zero for a straight line
+    bends = [noise[name].mean(axis=0)[len(COLOURS) :] / noise[CONTROL].std(axis=0)[len(COLOURS) :] for name in COLOURS]
+    red = leds.equation("ir_2")[leds.latents.index("red")]
+    values = {
+        "twin noise": np.corrcoef((twins.Z[CONTROL] @ twins.equations.T)[:, len(COLOURS) :].T)[0, 1],
+        "sensor noise": np.abs(together - np.eye(len(SENSORS))).max(),
+        "bend": np.abs(bends).max(),
+    }
+    # effect of LED l_21 on ir_2, as a share of red's in the control
+    for name, context in (("LED in the control", CONTROL), ("LED in its context", "l_21")):
+        values[name] = leds.equation("ir_2", [context])[leds.latents.index("l_21")] / red
+    return [{"fact": name, "value": float(value)} for name, value in values.items()]

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 
 from latentdag.datasets.chamber import known_graph
-from latentdag.experiments.base import Settings
-from latentdag.experiments.draw import figure, tidy
-from latentdag.experiments.tunnel import COLOURS, SETS
+from latentdag.experiments import Settings, figure, tidy
+from studies.light_tunnel.machine import COLOURS, MAIN, SETS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +31,7 @@ def draw(rows: pd.DataFrame, settings: Settings) -> "dict[str, Figure]":
 
 
 def draw_rows(rows: pd.DataFrame) -> "Figure":
-    """One dot per draw and method: how far the worst row is from its equation."""
+    """Draw one dot per draw and method: how far the worst row is from its equation."""
     runs = rows[rows["method"].isin(list(METHODS))]
     panels = list(dict.fromkeys(zip(runs["part"], runs["set"], runs["share"], strict=True)))
     made = figure(2.3 * len(panels) + 1.5, 3.9)
@@ -55,10 +54,10 @@ def draw_rows(rows: pd.DataFrame) -> "Figure":
 
 
 def draw_graphs(rows: pd.DataFrame) -> "Figure":
-    """The known graph of the first set, and how often each edge is found; what is not there in orange."""
-    latents = next(iter(SETS.values()))
-    known = set(known_graph().subgraph(latents).edges)
-    found = rows[(rows["method"] == "edges") & (rows["set"] == next(iter(SETS))) & (rows["part"] == "rows")]
+    """Draw the known graph of the first set, and how often each edge is found; false edges are orange."""
+    latents = SETS[MAIN]
+    known = sorted(known_graph().subgraph(latents).edges)
+    found = rows[(rows["method"] == "edges") & (rows["set"] == MAIN) & (rows["part"] == "rows")]
     found = found[found["share"] == found["share"].max()]
     panels: list[tuple[str, dict[tuple[str, str], float]]] = [("known", dict.fromkeys(known, 1.0))]
     for knowledge, group in found.groupby("knowledge", sort=False):
@@ -73,8 +72,8 @@ def draw_graphs(rows: pd.DataFrame) -> "Figure":
     return made
 
 
-def draw_graph(ax: "Axes", latents: Any, shares: dict[tuple[str, str], float], known: set[tuple[str, str]]) -> None:
-    """Colours above, sensors below."""
+def draw_graph(ax: "Axes", latents: Any, shares: dict[tuple[str, str], float], known: list[tuple[str, str]]) -> None:
+    """Draw one graph, colours above and sensors below."""
     above = [name for name in latents if name in COLOURS]
     below = [name for name in latents if name not in COLOURS]
     place = {name: (i, y) for names, y in ((above, 1.0), (below, 0.0)) for i, name in enumerate(names)}

@@ -1,21 +1,22 @@
-"""Tables of the interferon-γ study, from its rows alone."""
+"""Tables of the interferon-γ study, from its rows alone, and what they say."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from latentdag.core.multiplicity import holm
-from latentdag.experiments.base import Table
-from latentdag.experiments.thp1_cells import CASCADE, CORE
+from latentdag.experiments import Table
+from studies.interferon.screen import CASCADE, CORE
 
 ALPHA = 0.05
 RELATIONS = ("cascade first", "IRF1 first", "no edge")
 
 
-def tables(rows: pd.DataFrame, main: str) -> dict[str, Table]:
-    """All tables by title."""
-    return {
+def all_tables(rows: pd.DataFrame, main: str) -> dict[str, Table]:
+    """Return all tables by title."""
+    made: dict[str, Any] = {
         "Does each context fit the model": fit_of_contexts(part(rows, "membership", main)),
         "The core contexts in every gene set": fit_by_genes(part(rows, "membership")),
         "Size of the tests on shuffled labels": sizes(part(rows, "spectrum")),
@@ -28,73 +29,51 @@ def tables(rows: pd.DataFrame, main: str) -> dict[str, Table]:
         "Held-out cells": held_out(part(rows, "score")),
         "A knock-out that the fit did not see": unseen(part(rows, "unseen")),
     }
+    return {title: pd.DataFrame(table).to_dict("records") for title, table in made.items()}
 
 
 def part(rows: pd.DataFrame, name: str, genes: str | None = None) -> pd.DataFrame:
-    """Rows of one part, without columns that it does not have."""
+    """Return the rows of one part, without columns that it does not have."""
     found = rows[(rows["part"] == name) & ((rows["genes"] == genes) if genes is not None else True)]
     return found.dropna(axis=1, how="all")
 
 
-def records(table: pd.DataFrame) -> Table:
-    """Plain values; what is not a number becomes None."""
-    return [
-        {str(k): _plain(v) for k, v in row.items()} for row in table.reset_index(drop=True).to_dict(orient="records")
-    ]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, float | np.floating):
-        return None if np.isnan(value) else float(value)
-    return int(value) if isinstance(value, np.integer) else value
-
-
-def fit_of_contexts(found: pd.DataFrame) -> Table:
-    """Contexts by how much they change; a context is kept if two directions are not ruled out, by Holm over all."""
+def fit_of_contexts(found: pd.DataFrame) -> pd.DataFrame:
+    """Sort contexts by how much they change. A context fits if two directions are not ruled out, by Holm over all."""
     found = found.assign(holm=holm(found["p_robust"].to_numpy()), seen=holm(found["p_change"].to_numpy()) <= ALPHA)
     found = found.sort_values("nats_change", ascending=False)
     share = found["share"].where(found["seen"])
     verdict = np.where(~found["seen"], "no change seen", np.where(found["holm"] <= ALPHA, "does not fit", "fits"))
-    return records(
-        pd.DataFrame(
-            {
-                "context": found["context"], "cells": found["n"].astype(int), "p, nothing changes": found["p_change"],
-                "p, two directions (Gaussian)": found["p_gaussian"], "p, two directions (robust)": found["p_robust"],
-                "Holm": found["holm"], "verdict": verdict, "share in two directions": share,
-                "nats per cell beyond": found["nats_beyond"], "ρ₂": found["rho"],
-            }
-        )
-    )  # fmt: skip
+    return pd.DataFrame({
+        "context": found["context"], "cells": found["n"].astype(int), "p, nothing changes": found["p_change"],
+        "p, two directions (Gaussian)": found["p_gaussian"], "p, two directions (robust)": found["p_robust"],
+        "Holm": found["holm"], "verdict": verdict, "share in two directions": share,
+        "nats per cell beyond": found["nats_beyond"], "ρ₂": found["rho"],
+    })  # fmt: skip
 
 
-def fit_by_genes(found: pd.DataFrame) -> Table:
+def fit_by_genes(found: pd.DataFrame) -> pd.DataFrame:
     found = found[found["context"].isin(CORE)]
     share = found["share"].where(found["p_change"] <= ALPHA)
     columns = {"p, nothing changes": found["p_change"], "p, two directions (robust)": found["p_robust"]}
     made = pd.DataFrame({"genes": found["genes"], "context": found["context"], **columns})
-    return records(made.assign(**{"share in two directions": share}))
+    return made.assign(**{"share in two directions": share})
 
 
-def sizes(found: pd.DataFrame) -> Table:
+def sizes(found: pd.DataFrame) -> pd.DataFrame:
     made = found.groupby("context", sort=False).first().reset_index()
     outside = found.assign(up=found["value"] > found["high"], down=found["value"] < found["low"])
     counts = outside.groupby("context", sort=False)[["up", "down"]].sum().reset_index()
-    return records(
-        pd.DataFrame(
-            {
-                "context": made["context"], "eigenvalues above the band": counts["up"].astype(int),
-                "below": counts["down"].astype(int), "band from": made["low"], "to": made["high"],
-                "“nothing changes” rejected, robust": made["size_change"],
-                "the same, Gaussian": made["size_change_gaussian"], "“two directions” rejected": made["size_two"],
-            }
-        )
-    )  # fmt: skip
+    return pd.DataFrame({
+        "context": made["context"], "eigenvalues above the band": counts["up"].astype(int),
+        "below": counts["down"].astype(int), "band from": made["low"], "to": made["high"],
+        "“nothing changes” rejected, robust": made["size_change"],
+        "the same, Gaussian": made["size_change_gaussian"], "“two directions” rejected": made["size_two"],
+    })  # fmt: skip
 
 
 def pairs(rows: pd.DataFrame, main: str) -> Table:
-    """Every pair in the main gene set and without targeted genes, cosines with 95 % bootstrap intervals."""
+    """List every pair in the main gene set and without targeted genes, cosines with 95 % bootstrap intervals."""
     made = []
     drawn = part(rows, "pair draw")
     for genes in drawn["genes"].unique():
@@ -111,11 +90,11 @@ def pairs(rows: pd.DataFrame, main: str) -> Table:
             line |= {"p, one target": row["p_robust"], "Holm": row["holm"], "nats per cell beyond": row["nats_beyond"]}
             line["in one group (share of draws)"] = draws["together"].astype(float).mean()
             made.append(line)
-    return records(pd.DataFrame(made))
+    return made
 
 
 def groups(found: pd.DataFrame) -> Table:
-    """Per gene set: the cascade against the rest, and the groups at the default threshold."""
+    """Compare the cascade with the rest in every gene set, and list the groups at the default threshold."""
     made = []
     for genes, here in found.groupby("genes", sort=False):
         inside = here["context"].isin(CASCADE) & here["other"].isin(CASCADE)
@@ -131,7 +110,7 @@ def groups(found: pd.DataFrame) -> Table:
                 "groups": _groups(here),
             }
         )
-    return records(pd.DataFrame(made))
+    return made
 
 
 def _groups(here: pd.DataFrame) -> str:
@@ -156,7 +135,7 @@ def guides(found: pd.DataFrame) -> Table:
             if len(values):
                 ends = {"median cosine of shifts": values.median(), "least": values.min(), "largest": values.max()}
                 made.append({"genes": genes, "pairs": kind, "number": len(values), **ends})
-    return records(pd.DataFrame(made))
+    return made
 
 
 def order(found: pd.DataFrame) -> Table:
@@ -165,11 +144,11 @@ def order(found: pd.DataFrame) -> Table:
         share = {name: float((here["relation"] == name).mean()) for name in RELATIONS}
         weight = here.loc[here["relation"] != "no edge", "weight"].median()
         made.append({"genes": genes, "kind": kind, "fits": len(here), **share, "size of the effect, median": weight})
-    return records(pd.DataFrame(made))
+    return made
 
 
-def graph(found: pd.DataFrame) -> Table:
-    """Every ancestor relation: its edge in the fit, and how often it comes back."""
+def graph(found: pd.DataFrame) -> pd.DataFrame:
+    """List every ancestor relation: its edge in the fit, and how often it comes back."""
     edges = found[found["what"] == "edge"]
     draws = found.loc[found["draw"] >= 0, "draw"].nunique()
     made = []
@@ -185,22 +164,22 @@ def graph(found: pd.DataFrame) -> Table:
                 "ancestor, share of draws": len(drawn) / draws,
             }
         )
-    return records(pd.DataFrame(made).sort_values("ancestor, share of draws", ascending=False))
+    return pd.DataFrame(made).sort_values("ancestor, share of draws", ascending=False)
 
 
-def loadings(found: pd.DataFrame) -> Table:
-    """Effects of the fit, with the standard deviation over draws."""
+def loadings(found: pd.DataFrame) -> pd.DataFrame:
+    """List effects of the fit, with their standard deviation over draws."""
     effects = found[found["what"] == "loading"]
     fit = effects[effects["draw"] < 0].set_index(["latent", "gene"])["effect"]
     error = effects[effects["draw"] >= 0].groupby(["latent", "gene"])["effect"].std()
     made = pd.DataFrame({"effect": fit, "error": error.reindex(fit.index)}).reset_index()
     made["z"] = made["effect"] / made["error"]
     made["size"] = made["effect"].abs()
-    return records(made.sort_values(["latent", "size"], ascending=[True, False]).drop(columns="size"))
+    return made.sort_values(["latent", "size"], ascending=[True, False]).drop(columns="size")
 
 
 def held_out(found: pd.DataFrame) -> Table:
-    """Gains in nats per held-out cell, with standard errors over folds or replicates."""
+    """Return gains in nats per held-out cell, with standard errors over folds or replicates."""
     found = found.assign(by=np.where(found["held_out"].str.startswith("fold"), "a fold", "a replicate"))
     made = []
     for (genes, form, by, context), here in found.groupby(["genes", "form", "by", "context"], sort=False):
@@ -209,13 +188,89 @@ def held_out(found: pd.DataFrame) -> Table:
             gain = here["model"] - here[other]
             line |= {word: gain.mean(), f"{word}, s.e.": gain.std(ddof=1) / np.sqrt(len(gain))}
         made.append(line)
-    return records(pd.DataFrame(made))
+    return made
 
 
-def unseen(found: pd.DataFrame) -> Table:
-    """A context of the cascade, predicted as another of them."""
+def unseen(found: pd.DataFrame) -> pd.DataFrame:
+    """Return gains for a context of the cascade that is predicted as another of them."""
     made = found[["context", "other", "n"]].rename(columns={"other": "predicted as", "n": "cells"})
     made["cells"] = made["cells"].astype(int)
     for other, word in (("control", "over control"), ("additive", "over that shift alone"), ("own", "over that law")):
         made[word] = found["model"] - found[other]
-    return records(made)
+    return made
+
+
+def findings(tables: Mapping[str, Table], main: str, p_omnibus: float) -> list[str]:
+    """Return what a reader should take home, in the order of trust.
+
+    ``p_omnibus`` is the p-value of the omnibus test of four latents. docs/tutorials/interferon.ipynb explains it all.
+    """
+    frames = {title: pd.DataFrame(table) for title, table in tables.items()}
+    return [
+        _membership(frames["Does each context fit the model"].set_index("context"), main),
+        *_same(frames["Which contexts hit the same latent"]),
+        *_order(frames["Cascade and IRF1: which comes first"]),
+        f"Four latents (cascade, IRF1, SMAD4, UBE2L6): the omnibus test gives p = {p_omnibus:.2g}. "
+        + ("The graph describes an approximation." if p_omnibus <= ALPHA else "It does not reject the model."),
+        *_prediction(frames["Held-out cells"]),
+    ]
+
+
+def _membership(table: pd.DataFrame, main: str) -> str:
+    share = table["share in two directions"]
+    named = {v: list(table.index[table["verdict"] == v]) for v in ("does not fit", "fits", "no change seen")}
+    listed = {v: ", ".join(f"{name} ({share[name]:.0%})" for name in named[v]) or "none" for v in list(named)[:2]}
+    return (
+        f"Of {len(table)} contexts ({main} genes), {len(named['no change seen'])} cannot be told from the control in "
+        f"their covariance. More than one target can do: {listed['does not fit']}. Within what one target "
+        f"can do: {listed['fits']}. In brackets: the share of the change that two directions hold."
+    )
+
+
+def _same(pairs: pd.DataFrame) -> list[str]:
+    said = []
+    cascade = [pairs[name].isin(CASCADE) for name in ("context", "other")]
+    irf1 = (cascade[0] & (pairs["other"] == "IRF1")) | (cascade[1] & (pairs["context"] == "IRF1"))
+    for genes in pairs["genes"].unique():
+        inside, to = (pairs[mask & (pairs["genes"] == genes)] for mask in (cascade[0] & cascade[1], irf1))
+        said.append(
+            f"{genes} genes: within {', '.join(CASCADE)} cosines are at least {inside['cosine'].min():.2f} "
+            f"(lowest bootstrap bound {inside['cosine, low'].min():.2f}), and one exact target is rejected for "
+            f"{int((inside['Holm'] <= ALPHA).sum())} of {len(inside)} pairs. To IRF1 they are "
+            f"{to['cosine'].min():.2f} to {to['cosine'].max():.2f} (highest bound {to['cosine, high'].max():.2f}), "
+            f"rejected for {int((to['Holm'] <= ALPHA).sum())} of {len(to)}."
+        )
+    return said
+
+
+def _order(table: pd.DataFrame) -> list[str]:
+    cells = table[table["kind"] == "all cells"]
+    first = {name: list(cells.loc[cells[name] > 0, "genes"]) for name in RELATIONS}
+    said = [
+        "Cascade and IRF1 as two latents, all cells: the cascade comes first in "
+        f"{len(first['cascade first'])} of {len(cells)} gene sets, IRF1 in {len(first['IRF1 first'])} "
+        f"({', '.join(first['IRF1 first']) or 'none'}), and there is no edge in {len(first['no edge'])}. Known biology "
+        "has the cascade first."
+    ]
+    for genes, here in table[table["kind"].str.contains("shuffled")].groupby("genes", sort=False):
+        boot = table[(table["genes"] == genes) & (table["kind"] == "bootstrap")].iloc[0]
+        said.append(
+            f"{genes} genes: IRF1 comes first in {boot['IRF1 first']:.0%} of {int(boot['fits'])} bootstrap draws, and "
+            f"in up to {here['IRF1 first'].max():.0%} of fits with shuffled labels. The order says something about "
+            "IRF1 only where it is much rarer with shuffled labels."
+        )
+    return said
+
+
+def _prediction(table: pd.DataFrame) -> list[str]:
+    said = []
+    table = table[table["context"].isin(CORE) & (table["form"] == "downstream")]
+    for (genes, by), here in table.groupby(["genes", "held out"], sort=False):
+        weights = here["cells"] / here["cells"].sum()
+        mean = {word: float(weights @ here[word]) for word in ("over control", "over additive", "over own law")}
+        said.append(
+            f"{by[0].upper()}{by[1:]} held out, {genes} genes: the fit gains {mean['over control']:.2f} nats per cell "
+            f"over the control, {mean['over additive']:.2f} over the additive reference, and "
+            f"{round(mean['over own law'], 2) + 0.0:.2f} over each context's own mean and covariance from training."
+        )
+    return said

@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from latentdag import datasets
-from latentdag.data.moments import Moments
-from latentdag.workflow.choose import MIN_CELLS, choose
+from latentdag import Moments, datasets, workflow
 
 #: IFNGR1 and IFNGR2 are the receptor, JAK2 its kinase, STAT1 what that switches on. Known biology; no fit sees it.
 CASCADE = ("IFNGR1", "IFNGR2", "JAK2", "STAT1")
@@ -31,7 +29,7 @@ MAIN = "variable 20"
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Cells ready for moments.
+    """Cells of some genes, ready for moments.
 
     Attributes
     ----------
@@ -47,16 +45,16 @@ class Cells:
     genes: tuple[str, ...]
 
     def take(self, rows: np.ndarray) -> "Cells":
-        """Only these cells, by mask or position."""
+        """Return only these cells, by mask or position."""
         return Cells(self.X[rows], self.contexts[rows], self.guides[rows], self.replicates[rows], self.genes)
 
     def of(self, contexts: Sequence[str]) -> "Cells":
-        """Only these contexts and the control."""
+        """Return only the cells of these contexts and of the control."""
         return self.take(np.isin(self.contexts, [CONTROL, *contexts]))
 
-    def of_genes(self, names: Sequence[str]) -> "Cells":
-        at = [self.genes.index(name) for name in names]
-        return replace(self, X=self.X[:, at], genes=tuple(names))
+    def of_only(self, context: str) -> "Cells":
+        """Return only the cells of this context."""
+        return self.take(self.contexts == context)
 
     @property
     def data(self) -> tuple[np.ndarray, np.ndarray]:
@@ -66,16 +64,16 @@ class Cells:
         return Moments.from_samples(self.X, self.contexts, control, self.genes)
 
     def strata(self) -> Iterator[np.ndarray]:
-        """Positions of the cells of each context in each replicate."""
+        """Yield the positions of the cells of each context in each replicate."""
         key = pd.Series([*zip(self.contexts, self.replicates, strict=True)])
         return iter(key.groupby(key).indices.values())
 
     def resampled(self, rng: np.random.Generator) -> "Cells":
-        """As many cells of each context in each replicate, drawn with replacement."""
+        """Draw as many cells of each context in each replicate, with replacement."""
         return self.take(np.concatenate([rng.choice(rows, len(rows)) for rows in self.strata()]))
 
     def shuffled(self, rng: np.random.Generator, among: Sequence[str]) -> "Cells":
-        """Labels of these contexts dealt anew among their cells, within replicates."""
+        """Shuffle the labels of these contexts among their cells, within replicates."""
         contexts = self.contexts.copy()
         for replicate in np.unique(self.replicates):
             rows = np.flatnonzero(np.isin(contexts, among) & (self.replicates == replicate))
@@ -84,9 +82,9 @@ class Cells:
 
 
 def gene_sets() -> dict[str, Cells]:
-    """The same cells with every gene set; all contexts with at least 200 cells."""
+    """Return the same cells with every gene set, for all contexts with at least 200 cells."""
     screen = datasets.papalexi_thp1(strict=True)
-    chosen = choose(screen, n_genes=len(screen.feature_names), counts=True, adjust=["rep"], min_cells=MIN_CELLS)
+    chosen = workflow.choose(screen, n_genes=len(screen.feature_names), counts=True, adjust=["rep"])
     obs = screen.obs[np.isin(screen.contexts.astype(str), np.unique(chosen.contexts.astype(str)))]
     cells = Cells(
         chosen.X,
@@ -96,11 +94,16 @@ def gene_sets() -> dict[str, Cells]:
         chosen.genes,
     )
     ranked = _rankings(cells, set(screen.contexts.astype(str)))
-    return {name: cells.of_genes(ranked[how][:n]) for name, (how, n) in GENE_SETS.items()}
+    sets = {}
+    for name, (how, n) in GENE_SETS.items():
+        genes = ranked[how][:n]
+        at = [cells.genes.index(gene) for gene in genes]
+        sets[name] = replace(cells, X=cells.X[:, at], genes=tuple(genes))
+    return sets
 
 
 def _rankings(cells: Cells, targeted: set[str]) -> dict[str, list[str]]:
-    """Genes by each ranking, first ones first."""
+    """Return the genes by each ranking, first ones first."""
     names = np.array(cells.genes)  # by standard deviation over all cells
     control = cells.X[cells.contexts == CONTROL]
     response = np.zeros(len(names))

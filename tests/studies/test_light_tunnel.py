@@ -2,25 +2,22 @@
 
 import numpy as np
 import pytest
-from test_experiments import check_folder
-from typer.testing import CliRunner
 
 import latentdag as ld
-from latentdag import experiments
-from latentdag.cli.app import app
+import studies.light_tunnel
 from latentdag.datasets import places
-from latentdag.experiments import light_tunnel, tunnel
-from latentdag.experiments.decompositions import decompose
-from latentdag.experiments.tunnel_facts import facts
-from latentdag.experiments.tunnel_scores import cosines, edge_scores, expected_weight, fit_scores
+from studies.__main__ import main
+from studies.decompositions import decompose
+from studies.light_tunnel import machine as tunnel
+from studies.light_tunnel.scores import cosines, edge_scores, expected_weight, fit_scores
 
 from paths import SHARED
+from runs import check_folder
 
 here = pytest.mark.skipif(
     not (SHARED / "light_tunnel").is_dir(),
     reason=f"no light_tunnel beside the repository; set {places.ENVIRONMENT} to the folder that has it",
 )
-run = CliRunner().invoke
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +75,7 @@ def test_what_is_known_of_the_machine():
     assert list(true.Z) == [tunnel.CONTROL, *true.latents]
     lamps = [true.latents.index(name) for name in true.latents if name in tunnel.LAMPS]
     assert (true.equations[lamps] == np.eye(len(true.latents))[lamps]).all()
-    assert [row["value"] for row in facts() if row["fact"] == "twin noise"] == pytest.approx([0.75], abs=0.01)
+    assert [row["value"] for row in tunnel.facts() if row["fact"] == "twin noise"] == pytest.approx([0.75], abs=0.01)
     assert expected_weight(true, "red", "ir_1", "control") == pytest.approx(0.75, abs=0.05)
     draw = true.draw(10, 0.5, np.random.default_rng(0))
     assert len(draw.X) == sum(len(Z) for Z in true.Z.values()) // 2
@@ -88,9 +85,9 @@ def test_what_is_known_of_the_machine():
 @here
 @pytest.mark.slow
 def test_the_study_runs(tmp_path):
-    done = run(app, ["reproduce", "light_tunnel", "--quick", "--models", "1", "--out", str(tmp_path)])
-    assert done.exit_code == 0, done.output
-    rows, said = check_folder(tmp_path / "light_tunnel", 30)
+    assert main(["light_tunnel", "--quick", "--models", "1", "--out", str(tmp_path)]) == 0
+    rows, said = check_folder(tmp_path / "light_tunnel", 30, studies.light_tunnel.STUDY)
+    assert "python -m studies light_tunnel --models 1" in (tmp_path / "light_tunnel/README.md").read_text()
     assert set(rows["set"]) == {"colours and sensors", "shared noise", ""}
     ours = rows[(rows["method"] == "likelihood") & (rows["set"] == "colours and sensors") & (rows["share"] >= 0.5)]
     others = rows[rows["method"].isin(["projection", "PCA", "FactorAnalysis", "FastICA"])]
@@ -99,21 +96,14 @@ def test_the_study_runs(tmp_path):
     assert len(said["tables"]) == 3
 
 
-def test_a_study_without_its_data_is_left_out_of_all(tmp_path, monkeypatch):
-    def absent(settings):
+def test_a_study_without_its_data_says_where_to_get_them(tmp_path, monkeypatch, capsys):
+    def absent(latents):
         raise FileNotFoundError("the data set light_tunnel is not here")
 
-    study = experiments.Experiment(
-        "light_tunnel", "", "", 1, 1, lambda settings: [{"i": 0}], lambda *_: [], None, None, shared=absent
-    )
-    monkeypatch.setattr(experiments, "NAMES", ())
-    monkeypatch.setattr(experiments, "STUDIES", ("light_tunnel",))
-    monkeypatch.setattr(experiments, "load", lambda name: study)
-    done = run(app, ["reproduce", "all", "--out", str(tmp_path)])
-    assert done.exit_code == 0, done.output
-    assert "skipped: the data set light_tunnel is not here" in done.output
-    assert "wrote" not in done.output
-    assert run(app, ["reproduce", "light_tunnel", "--out", str(tmp_path)]).exit_code == 2
+    monkeypatch.setattr(studies.light_tunnel, "read", absent)
+    assert main(["light_tunnel", "--quick", "--out", str(tmp_path)]) == 2
+    assert "error: the data set light_tunnel is not here" in capsys.readouterr().err
+    assert not (tmp_path / "light_tunnel/README.md").exists()
 
 
 def test_second_moments_about_the_control():
@@ -121,7 +111,7 @@ def test_second_moments_about_the_control():
     X, contexts = rng.normal(size=(200, 3)), np.repeat(["a", "b"], 100)
     X[100:] += [5.0, 0.0, 0.0]
     m = ld.Moments.from_samples(X, contexts, control="a")
-    moved = light_tunnel.about_the_control(m)
+    moved = studies.light_tunnel.about_the_control(m)
     centred = X[100:] - X[:100].mean(axis=0)
     np.testing.assert_allclose(moved.covariances[1], centred.T @ centred / 100, rtol=0.05, atol=0.1)
     np.testing.assert_allclose(moved.covariances[0], m.covariances[0])
