@@ -14,7 +14,7 @@ from latentdag.cli.results import read_result
 from latentdag.data.accumulate import Accumulator
 from latentdag.data.resume import ProgressFile
 from latentdag.errors import DamagedCheckpointWarning
-from latentdag.inference.checkpoint import Checkpoint
+from latentdag.inference.replicates import Checkpoint
 
 from fuzzing import damage
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentdag.core.multiplicity import holm
 from latentdag.experiments import Table
-from latentdag.inference.membership import holm
 from studies.interferon.screen import CASCADE, CORE
 
 ALPHA = 0.05

@@ -20,7 +20,7 @@ from latentdag.data.schema import Layout, check_field, parse_json
 from latentdag.data.store import LARGEST_TEXT, save_arrays, to_plain
 from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.experiments.runner import _finished
-from latentdag.inference.checkpoint import Checkpoint
+from latentdag.inference.replicates import Checkpoint
 from latentdag.inference.stability import Bootstrap
 
 from damaging import BLOCK, damaged_file, damaged_meta, load_piece, npy, samples, saved

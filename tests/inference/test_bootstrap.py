@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import latentdag as ld
-from latentdag.inference import replicate, resampling
+from latentdag.inference import replicates, resampling
 from latentdag.inference.bootstrap import bootstrap
 from latentdag.inference.resampling import Gaussian, block_moments, canonical_factor, draw_moments
 from latentdag.inference.stability import Bootstrap
@@ -173,7 +173,7 @@ def test_workers_and_checkpoints_change_nothing(tmp_path):
 RUN = """
 import sys, time, latentdag as ld
 from latentdag.inference.bootstrap import bootstrap
-from latentdag.inference.checkpoint import Checkpoint
+from latentdag.inference.replicates import Checkpoint
 moments, folder, result, pause = sys.argv[1:]
 write = Checkpoint.write
 Checkpoint.write = lambda *piece: (write(*piece), time.sleep(float(pause)))
@@ -334,7 +334,7 @@ def test_labels_are_escaped():
 
 def test_failures_and_warnings_are_counted_not_raised(monkeypatch):
     m = small(3, n=12)[1]
-    real, calls = replicate.fit_moments, []
+    real, calls = replicates.fit_moments, []
 
     def sometimes(*arguments, **options):
         calls.append(1)
@@ -342,14 +342,14 @@ def test_failures_and_warnings_are_counted_not_raised(monkeypatch):
             raise ValueError("no luck")
         return real(*arguments, **options)
 
-    monkeypatch.setattr(replicate, "fit_moments", sometimes)
+    monkeypatch.setattr(replicates, "fit_moments", sometimes)
     fit = ld.fit(m, method="closed-form")
     result = bootstrap(m, 6, fit=fit)
     assert result.failures == {2: "ValueError: no luck", 5: "ValueError: no luck"}
     assert result.replicates.tolist() == [0, 1, 3, 4]
     assert "2 failed" in repr(result)
     monkeypatch.setattr(
-        replicate, "fit_moments", lambda *a, **b: calls.append(1) or (_ for _ in ()).throw(ValueError("x"))
+        replicates, "fit_moments", lambda *a, **b: calls.append(1) or (_ for _ in ()).throw(ValueError("x"))
     )
     with pytest.raises(ValueError, match="none of the 2 replicates could be fitted; the first: ValueError: x"):
         bootstrap(m, 2, fit=fit)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import latentdag as ld
-from latentdag.core import ranks as ranktest
+from latentdag.core import fourth_moments
 from latentdag.inference.ranks import rank_test
 
 
@@ -93,7 +93,7 @@ def test_data_may_come_in_pieces_and_blocks(samples, monkeypatch):
     X, labels = samples
     m = ld.Moments.from_samples(X, labels, control="control")
     want = rank_test(m, data=(X, labels))
-    monkeypatch.setattr(ranktest, "_CHUNK", 50)
+    monkeypatch.setattr(fourth_moments, "_CHUNK", 50)
     got = rank_test(m, data=[(X[::2], labels[::2]), (X[1::2], labels[1::2])])
     np.testing.assert_allclose(got[NUMBERS], want[NUMBERS], rtol=1e-9)
 
@@ -102,9 +102,9 @@ def test_many_products_are_sketched(monkeypatch):
     rng = np.random.default_rng(1)
     Y = rng.laplace(size=(2, 3000, 12))
     traces = []
-    for limit in (ranktest.EXACT_UP_TO, 1):
-        monkeypatch.setattr(ranktest, "EXACT_UP_TO", limit)
-        sums = ranktest.ProductCovariance((3000, 3000), 12)
+    for limit in (fourth_moments.EXACT_UP_TO, 1):
+        monkeypatch.setattr(fourth_moments, "EXACT_UP_TO", limit)
+        sums = fourth_moments.ProductCovariance((3000, 3000), 12)
         for side in (0, 1):
             sums.add(side, Y[side] - Y[side].mean(axis=0))
         traces.append(sums.traces())
@@ -153,7 +153,7 @@ def test_bad_input(samples):
     m = ld.Moments.from_samples(X, labels, control="control")
     with pytest.raises(ValueError, match="rank must be a whole number, 0 or more, got -1"):
         rank_test(m, rank=-1)
-    with pytest.raises(ValueError, match="context 'control': the moments are of 300 samples, but data holds 299"):
+    with pytest.raises(ValueError, match="context 'control' has 299 rows in the data but 300 in the moments"):
         rank_test(m, data=(X[1:], labels[1:]))
     with pytest.raises(ValueError, match="name no control"):
         rank_test(ld.Moments.from_samples(X, labels, control=None))

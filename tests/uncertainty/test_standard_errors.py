@@ -11,7 +11,6 @@ from scipy import stats
 
 import latentdag as ld
 from latentdag.model.intervention import Intervention
-from latentdag.uncertainty.edges import q_values
 from latentdag.uncertainty.standard_errors import Uncertainty
 
 from brute_force import information, parameters, std_error
@@ -216,10 +215,6 @@ class TestFaces:
         np.testing.assert_allclose(table["z"].abs(), (scaled["estimate"] / scaled["std_error"]).abs())
         assert (table["q_value"] >= table["p_value"]).all()
         assert {"lower", "upper"} <= set(self.fit.edges(level=0.9).columns)
-
-    def test_q_values_count_the_pairs_that_were_dropped(self):
-        p = np.array([0.001, np.nan, 0.01])
-        np.testing.assert_allclose(q_values(p, 10), [0.01, np.nan, 0.05])
 
     def test_partial_order(self):
         order = self.fit.partial_order()

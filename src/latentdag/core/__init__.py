@@ -49,6 +49,8 @@ Tests:
 ==================  =================================================================================
 ``ranks``           the rank test: how many generalised eigenvalues differ from one
 ``changes``         the directions in which contexts differ at all
+``fourth_moments``  covariances of products of samples: the tests where samples are not Gaussian
+``multiplicity``    p-values of many tests at once: Holm, Benjamini and Hochberg
 ``goodness``        the test of a model against free means and covariances, for any noise
 ==================  =================================================================================
 """

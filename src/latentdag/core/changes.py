@@ -1,4 +1,4 @@
-"""The directions in which contexts differ at all.
+"""Test how many directions differ between contexts (docs/math.md, section "Rank tests").
 
 Let ``B`` (r, s) span the row spaces of all ``Θ_k − Θ_0``. Then X given ``BᵀX`` has one law in every context: the same
 regression and the same residual covariance (and, with means, the same intercept). Profiling them out leaves
@@ -6,9 +6,10 @@ regression and the same residual covariance (and, with means, the same intercept
     ℓ(B) = N/2 log det(BᵀS̄B) − Σ_k n_k/2 log det(BᵀS_kB) + const,
 
 with S̄ the covariance of all contexts together. This is the first and the last part of the likelihood of the whole model
-(MATH.md 3.3), and in statistics a covariance-reducing model (Cook and Forzani). Twice its distance from the saturated
-model is χ²: with ``q = r − s``, every context but one repeats ``q s`` regression coefficients, q(q+1)/2 residual
-covariances (and q intercepts), and the ``q s`` angles of B were estimated. For two contexts it is the rank test.
+(docs/math.md, section "The likelihood"), and in statistics a covariance-reducing model (Cook and Forzani). Twice its
+distance from the saturated model is χ²: with ``q = r − s``, every context but one repeats ``q s`` regression
+coefficients, q(q+1)/2 residual covariances (and q intercepts), and the ``q s`` angles of B were estimated. For two
+contexts it is the rank test (:mod:`latentdag.core.ranks`).
 
 As there, the mean of the statistic at known B follows from Wishart determinants, and its excess over the degrees of
 freedom corrects for few samples.
@@ -20,7 +21,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from latentdag.core.linalg import Array, complement
-from latentdag.core.ranks import mean_log_det
+from latentdag.core.ranks import bartlett_factor
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,15 @@ class Contexts:
 
 @dataclass(frozen=True)
 class ChangeTest:
-    """Whether s directions hold every change: basis B (r, s), corrected statistic, degrees of freedom, p-value."""
+    """The test that s directions hold every change.
+
+    Attributes
+    ----------
+    B : (r, s) basis of the directions
+    statistic : float
+        Corrected for few samples.
+    dof, p_value : float
+    """
 
     B: Array
     statistic: float
@@ -54,14 +63,19 @@ class ChangeTest:
 
 
 def change_directions(contexts: Contexts, s: int, smaller: Array | None = None) -> ChangeTest:
-    """Likelihood-ratio test that at most s directions change.
+    """Test, by likelihood ratio, that at most s directions change.
 
     Parameters
     ----------
     contexts : Contexts
+        In r coordinates.
     s : int
     smaller : (r, s − 1), optional
-        The directions found for one less: a second start.
+        The directions found for s − 1: a second start.
+
+    Returns
+    -------
+    ChangeTest
     """
     n, S = contexts.n, contexts.S
     K, r = len(n) - 1, S.shape[1]
@@ -73,13 +87,14 @@ def change_directions(contexts: Contexts, s: int, smaller: Array | None = None) 
     if not q:
         return ChangeTest(B, 0.0, 0.0, 1.0)
     known = K * q * (s + (q + 1) / 2 + (not contexts.free_means))
-    statistic = float(-n @ np.linalg.slogdet(S)[1] - value) / _excess(contexts, q, s, known)
+    excess = bartlett_factor(n, q, known, estimated=s + (not contexts.free_means))
+    statistic = max(float(-n @ np.linalg.slogdet(S)[1] - value) / excess, 0.0)
     dof = known - q * s
-    return ChangeTest(B, max(statistic, 0.0), dof, float(stats.chi2.sf(max(statistic, 0.0), dof)))
+    return ChangeTest(B, statistic, dof, float(stats.chi2.sf(statistic, dof)))
 
 
 def _strongest(contexts: Contexts, B: Array, s: int) -> Array:
-    """Directions that change most, added to those of B until there are s."""
+    """Return B (r, t) and the directions that change most beside it, (r, s) together."""
     E = complement(B)
     D = E.T @ (contexts.S - np.eye(len(B))) @ E
     means = contexts.shifts @ E
@@ -90,7 +105,7 @@ def _strongest(contexts: Contexts, B: Array, s: int) -> Array:
 
 
 def _climb(n: Array, S: Array, B: Array) -> tuple[float, Array]:
-    """Twice ℓ at its maximum near B, and the maximiser with orthonormal columns."""
+    """Return twice ℓ at its maximum near B (r, s), and the maximiser with orthonormal columns."""
     shape = B.shape
     if not B.size:
         return 0.0, B
@@ -106,18 +121,3 @@ def _climb(n: Array, S: Array, B: Array) -> tuple[float, Array]:
 
     found = optimize.minimize(objective, B.ravel(), jac=True, method="L-BFGS-B", options={"ftol": 1e-13, "gtol": 1e-8})
     return -float(found.fun) * N, np.linalg.qr(found.x.reshape(shape))[0]
-
-
-def _excess(contexts: Contexts, q: int, s: int, dof: float) -> float:
-    """Mean of the statistic at known B over its degrees of freedom."""
-    n, estimated = contexts.n, s + (not contexts.free_means)
-    left = n - estimated
-    if left.min() < q:
-        return 1.0
-
-    def term(weight: float, nu: float) -> float:
-        return weight * (float(mean_log_det(nu, q)) + q * float(np.log(nu / weight)))
-
-    N = float(n.sum())
-    mean = term(N, N - estimated) - sum(term(float(a), float(b)) for a, b in zip(n, left, strict=True))
-    return max(mean / dof, 1.0)

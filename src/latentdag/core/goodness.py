@@ -24,7 +24,7 @@ projection on what it leaves, its mean is ``tr(QΓ)`` and its variance ``2 tr((Q
 both takes the place of χ².
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,8 +40,6 @@ COUNT_UP_TO = 20
 
 #: Moments of all contexts together up to which the projection is held as a matrix.
 MOMENTS_UP_TO = 4000
-
-_CHUNK = 2**21  # numbers in one block of products
 
 
 @dataclass(frozen=True)
@@ -162,26 +160,12 @@ def _rest(design: Design, H: Array) -> Array:
     return np.asarray(np.linalg.solve(np.linalg.cholesky(C @ design.S_bar @ C.T), C))
 
 
-def moment_errors(eps: Array, with_means: bool) -> Iterator[Array]:
-    """Yield weighted products of noises (n, r), and the noises themselves: what the statistic measures, per sample.
-
-    They come in blocks of rows, since there are many more products than noises.
-    """
-    i, j = np.triu_indices(eps.shape[1])
-    weight = np.where(i == j, np.sqrt(0.5), 1.0)
-    step = max(1, _CHUNK // len(i))
-    for start in range(0, len(eps), step):
-        part = eps[start : start + step]
-        products = part[:, i] * part[:, j] * weight
-        yield np.hstack([products, part]) if with_means else products
-
-
 def matched_traces(model: Noises, Gamma: Array) -> tuple[float, float]:
     """Return tr(QΓ) and tr((QΓ)²), the second without the bias of having estimated Γ.
 
     Parameters
     ----------
-    Gamma : (K+1, size, size) covariance of `moment_errors` in every context
+    Gamma : (K+1, size, size) covariance of the errors in every context
     """
     J = tangent(model.point)
     U, s, _ = np.linalg.svd(J / np.linalg.norm(J, axis=0), full_matrices=False)

@@ -5,7 +5,7 @@ source that does not fit in memory.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from latentdag.data.matrices import as_dense, as_rows, dense_rows
 from latentdag.data.prepare import FEW_VALUES
 from latentdag.data.sources.opening import covariates, open_source
 from latentdag.data.sources.reader import Reader
+
+if TYPE_CHECKING:
+    from latentdag.data.moments import Moments
 
 #: ``(X, contexts)``, a list of such pairs for data in several pieces, or :func:`latentdag.stream.pieces`.
 Samples = Any
@@ -50,6 +53,36 @@ def context_blocks(data: Samples, contexts: Sequence[Hashable], n_features: int)
     missing = [label for label in contexts if label not in seen]
     if missing:
         raise ValueError(f"the samples have no rows of context {missing[0]!r}: pass the data the moments came from")
+
+
+def deviations(
+    data: Samples, m: "Moments", contexts: Sequence[Hashable] | None = None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the samples behind moments, as deviations from the mean of their context.
+
+    Parameters
+    ----------
+    data : as for :func:`context_blocks`
+    m : Moments
+        Of these samples. After the last block, ``ValueError`` if a context has more or fewer rows than it should.
+    contexts : labels, optional
+        Only these; by default all of ``m``.
+
+    Yields
+    ------
+    k, X : position in ``m.contexts``, deviations (n, p)
+    """
+    at = [m.index(label) for label in (m.contexts if contexts is None else contexts)]
+    seen = np.zeros(len(m.contexts), dtype=int)
+    for j, block in context_blocks(data, [m.contexts[k] for k in at], m.n_features):
+        seen[at[j]] += len(block)
+        yield at[j], block - m.means[at[j]]
+    for k in at:
+        if seen[k] != m.counts[k]:
+            raise ValueError(
+                f"context {m.contexts[k]!r} has {seen[k]} rows in the data but {m.counts[k]} in the moments: pass the "
+                "data they came from"
+            )
 
 
 def _pieces(data: Samples) -> Iterable[tuple[Any, Any]]:

@@ -18,9 +18,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag import __version__
 from latentdag.data.store import read_json, write_atomically
-from latentdag.errors import FileError, LatentDAGWarning
+from latentdag.errors import LatentDAGWarning
 from latentdag.experiments.base import Experiment, Row, Settings
-from latentdag.inference.checkpoint import warn_damaged
+from latentdag.inference.replicates import read_if_whole
 from latentdag.optional import optional
 from latentdag.progress import Progress
 
@@ -121,14 +121,7 @@ def _path(folder: Path, number: int) -> Path:
 
 def _finished(path: Path) -> bool:
     """Return True if a chunk is there and can be read; one that cannot is computed again."""
-    try:
-        read_json(path, _ROWS)
-    except FileNotFoundError:
-        return False
-    except FileError as error:
-        warn_damaged(error)
-        return False
-    return True
+    return read_if_whole(lambda: read_json(path, _ROWS)) is not None
 
 
 def _write(path: Path, rows: list[Row]) -> None:

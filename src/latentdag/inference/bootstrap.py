@@ -1,19 +1,18 @@
-"""How much of a fit comes back when the data are drawn again.
+"""The bootstrap: how much of a fit comes back when the data are drawn again.
 
-Every replicate is new moments (:mod:`latentdag.inference.resampling`) and a fit of them that starts where the original
-ended. Latents are named after the contexts that target them, so replicates need no matching: the same name is the same
-latent, and whether it also is the same direction in the features is one of the results.
+Every replicate is new moments (:mod:`latentdag.inference.resampling`) and a fit of them that may start where the
+original ended (:mod:`latentdag.inference.replicates`). Latents are named after the contexts that target them, so
+replicates need no matching: the same name is the same latent, and whether it also is the same direction in the features
+is one of the results (:mod:`latentdag.inference.stability`).
 
 Percentile intervals and frequencies are those of the whole procedure, the search for a graph included. A bootstrap
 around the moments (``source="moments"``) adds one more sampling error to the one that the data already have, so weak
 edges come and go a little more often than they would in new experiments.
 """
 
-import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from latentdag import __version__
 from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
-from latentdag.inference.checkpoint import Checkpoint, Piece
-from latentdag.inference.replicate import Reference, refit
-from latentdag.inference.resampling import Blocks, Gaussian, Source, block_moments
+from latentdag.inference.replicates import Checkpoint, Piece, Reference, refit
+from latentdag.inference.resampling import Blocks, Gaussian, block_moments, digest
 from latentdag.inference.stability import Bootstrap
 from latentdag.methods.fitting import check_design
 from latentdag.methods.fitting import fit as fit_moments
@@ -51,14 +49,16 @@ def bootstrap(
     progress: bool | None = None,
     **fit_options: Any,
 ) -> Bootstrap:
-    """Fit data that might have been: stability of edges, order and targets, and intervals for weights.
+    """Fit data that might have been, and say how stable edges, order and targets are.
 
-    The answer depends on the moments, the options and the seed: not on the number of workers, on interruptions, on the
-    order of the contexts, nor on the order of the (named) features.
+    The answer depends on the moments, the options and the seed. It does not depend on the number of workers, on
+    interruptions, on the order of the contexts, nor on the order of the (named) features. The paper has no measure of
+    uncertainty; this one covers all of a fit, the choice of the graph included.
 
     Parameters
     ----------
     m : Moments
+        Of K + 1 contexts and p features.
     n_replicates : int
     kind : "parametric" or "samples"
         Draw new moments from a Gaussian law (needs nothing but ``m``), or add up blocks of the samples drawn with
@@ -66,8 +66,8 @@ def bootstrap(
     source : "moments" or "model"
         For "parametric": draw around the moments as they are, or around the law of the fitted model.
     data : (X, contexts), a list of such pairs, or Blocks
-        For "samples": the data that ``m`` came from, or what
-        :func:`latentdag.inference.resampling.block_moments` made of them.
+        For "samples": the samples (n, p) that ``m`` came from and the context of each row, or what
+        :func:`latentdag.block_moments` made of them.
     n_blocks : int
         For "samples"; memory is ``8 (K + 1) n_blocks p (p + 1) / 2`` bytes.
     fit : Fit, optional
@@ -80,9 +80,9 @@ def bootstrap(
         A folder for finished replicates. Called again with the same arguments, an interrupted bootstrap goes on where
         it was, and one that was finished can be given more replicates.
     progress : bool, optional
-        A bar on stderr; by default only where that is a terminal.
+        Show a bar on stderr; by default only where that is a terminal.
     **fit_options
-        As for :func:`latentdag.fit`; with ``fit``, instead of those it was made with.
+        As for :func:`latentdag.fit`; with ``fit``, they replace those it was made with.
 
     Returns
     -------
@@ -107,10 +107,10 @@ def bootstrap(
     seed = _seed(rng, checkpoint)
     told = {**(fit.options if fit is not None else {}), **fit_options}
     options = Options.named(told.pop("method", "likelihood"), told)
-    blocks = _blocks(m, data, n_blocks) if kind == "samples" else None
+    draws = _blocks(m, data, n_blocks) if kind == "samples" else Gaussian.of(m)
     identity = {
         "latentdag version": __version__,
-        "data": blocks.digest() if blocks is not None else Gaussian.of(m).digest(),
+        "data": draws.digest(),
         "kind": kind if kind == "samples" else f"{kind} around the {source}",
         "options": repr(options),
         "fit": "of these data" if fit is None else _fingerprint(fit.model),
@@ -118,37 +118,42 @@ def bootstrap(
     }
     store = None if checkpoint is None else Checkpoint(checkpoint, identity)
     with threadpool_limits(1):  # the last digits of a product depend on the number of threads
-        original = fit if fit is not None else _original(m, options, store)
-        reference = Reference.of(original, m, options)
-        draws: Source = Gaussian.of(m, original.model if source == "model" else None) if blocks is None else blocks
+        if fit is None:
+            fit = store.original(lambda: fit_moments(m, **options)) if store else fit_moments(m, **options)
+        reference = Reference.of(fit, m, options)
+        if kind == "parametric" and source == "model":
+            draws = Gaussian.of(m, fit.model)
         pieces = _replicates(draws, reference, seed, int(n_replicates), n_jobs, store, progress)
     settings = {
         "kind": kind,
         "source": source if kind == "parametric" else "samples",
         "seed": seed,
         "n_replicates": int(n_replicates),
-        "method": original.method,
+        "method": fit.method,
         "options": identity["options"],
     }
     return _collect(reference, pieces, settings)
 
 
-# ---- running ------------------------------------------------------------------------------------------------------
-
-
 def _replicates(
-    draws: Source, reference: Reference, seed: int, n: int, n_jobs: int, store: Checkpoint | None, show: bool | None
+    draws: Gaussian | Blocks,
+    reference: Reference,
+    seed: int,
+    n: int,
+    n_jobs: int,
+    store: Checkpoint | None,
+    progress: bool | None,
 ) -> list[Piece]:
-    pieces: dict[int, Piece] = {}
-    for b in range(n if store else 0):
-        finished = store.read(b, len(reference.latents)) if store else None
-        if finished is not None:
-            pieces[b] = finished
+    """Return n replicates: those that the folder has, and fits of new draws for the others."""
+    d = reference.model.n_latents
+    kept = {b: store.read(b, d) for b in range(n)} if store else {}
+    pieces = {b: piece for b, piece in kept.items() if piece is not None}
     todo = [b for b in range(n) if b not in pieces]
-    with Progress("bootstrap", n, show) as bar:
+    with Progress("bootstrap", n, progress) as bar:
         bar.advance(len(pieces))
         # draws are made here, one after the other; only fits go to the workers
-        for b, piece in zip(todo, _run(refit, ((draws.draw(seed, b), reference) for b in todo), n_jobs), strict=True):
+        calls = (delayed(refit)(draws.draw(seed, b), reference) for b in todo)
+        for b, piece in zip(todo, Parallel(n_jobs=n_jobs, return_as="generator")(calls), strict=True):
             pieces[b] = piece
             if store is not None:
                 store.write(b, piece)
@@ -156,33 +161,20 @@ def _replicates(
     return [pieces[b] for b in range(n)]
 
 
-def _run(call: Callable[..., Piece], arguments: Iterable[tuple[Any, ...]], n_jobs: int) -> Iterator[Piece]:
-    """Results in order, as they come."""
-    if n_jobs == 1:
-        return (call(*each) for each in arguments)
-    workers = Parallel(n_jobs=n_jobs, return_as="generator")
-    return iter(workers(delayed(call)(*each) for each in arguments))
-
-
-def _original(m: Moments, options: Options, store: Checkpoint | None) -> Fit:
-    if store is None:
-        return fit_moments(m, **options)
-    return store.once("fit.npz", lambda: fit_moments(m, **options), Fit.load)
-
-
 def _collect(reference: Reference, pieces: list[Piece], settings: dict[str, Any]) -> Bootstrap:
+    """Stack the replicates that were fitted, and count what went wrong in the others."""
     failures = {b: meta["failure"] for b, (_, meta) in enumerate(pieces) if meta["failure"] is not None}
     if len(failures) == len(pieces):
         raise ValueError(f"none of the {len(pieces)} replicates could be fitted; the first: {failures[0]}")
     numbers = np.array([b for b in range(len(pieces)) if b not in failures])
     stacked = {name: np.array([pieces[b][0][name] for b in numbers]) for name in pieces[numbers[0]][0]}
     raised = Counter(name for _, meta in pieces for name in meta["warnings"])
-    weights, standardized = reference.in_its_units(reference.model, reference.edges)
+    model = reference.model
+    targeting = [[str(c) for c, v in model.interventions.items() if name in v.targets] for name in model.latents]
     return Bootstrap(
-        reference.latents,
-        reference.contexts,
-        weights,
-        standardized,
+        tuple(model.latents),
+        tuple(", ".join(contexts) for contexts in targeting),
+        *reference.scaled_weights(model, reference.edges),
         reference.closure,
         replicates=numbers,
         failures=failures,
@@ -192,10 +184,8 @@ def _collect(reference: Reference, pieces: list[Piece], settings: dict[str, Any]
     )
 
 
-# ---- what users give ------------------------------------------------------------------------------------------------
-
-
 def _check_kind(kind: str, source: str, data: Any) -> None:
+    """Check that the data fit the kind of bootstrap."""
     if kind not in ("parametric", "samples"):
         raise ValueError(f"kind must be 'parametric' or 'samples', got {kind!r}")
     if source not in ("moments", "model"):
@@ -207,6 +197,7 @@ def _check_kind(kind: str, source: str, data: Any) -> None:
 
 
 def _seed(rng: Any, checkpoint: Any) -> int:
+    """Return the seed: the number itself, or one drawn from a generator."""
     if rng is None and checkpoint is not None:
         raise ValueError("a bootstrap that can go on after an interruption needs a seed: rng=0, for example")
     if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
@@ -217,6 +208,7 @@ def _seed(rng: Any, checkpoint: Any) -> int:
 
 
 def _blocks(m: Moments, data: Any, n_blocks: int) -> Blocks:
+    """Return blocks of the samples, and check blocks that were made before."""
     if not isinstance(data, Blocks):
         return block_moments(data, m, n_blocks)
     if data.of.contexts != m.contexts or not np.array_equal(data.of.covariances, m.covariances):
@@ -225,8 +217,7 @@ def _blocks(m: Moments, data: Any, n_blocks: int) -> Blocks:
 
 
 def _fingerprint(model: LatentModel) -> str:
+    """Return a short hash of a model."""
     arrays, meta = model.to_parts()
-    found = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
-    for name in sorted(arrays):
-        found.update(name.encode() + arrays[name].tobytes())
-    return found.hexdigest()[:16]
+    named = [part for name in sorted(arrays) for part in (name, arrays[name])]
+    return digest(json.dumps(meta, sort_keys=True), *named)[:16]

@@ -1,13 +1,13 @@
-"""Which context is the control, when nobody wrote it down: on samples, with p-values.
+"""The control: test which context it is, where nobody wrote it down.
 
 With exact moments the set of admissible controls follows from equations (:func:`latentdag.observational_contexts`). On
-samples, fit the model with every context in turn as its control, and test each of these models against free moments
-(:mod:`latentdag.inference.omnibus`). The right one is rejected with probability alpha, so the contexts that are not
-rejected form a confidence set. The models have equally many parameters, so the gap between their log-likelihoods says
-how strongly the data prefer one to another: three nats are odds of twenty to one.
+samples, the model is fitted with every context in turn as its control, and each of these models is tested against free
+moments (:mod:`latentdag.inference.omnibus`). The true control is rejected with probability alpha, so the contexts that
+are not rejected form a confidence set. The models have equally many parameters, so the gap between their
+log-likelihoods says how strongly the data prefer one to another: three nats are odds of twenty to one.
 
-With one latent, or one target, the swap of control and context is a real ambiguity: both stay. With any more, only the
-truth stays as samples grow.
+With a single target, control and context can be swapped without a trace, so both pass. With at least two distinct
+targets and enough samples, only the true control passes.
 """
 
 import warnings
@@ -21,7 +21,6 @@ from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.second_pass import Samples
 from latentdag.errors import LatentDAGWarning, clear_numerics
-from latentdag.inference.coordinates import whiten
 from latentdag.inference.omnibus import omnibus_test
 from latentdag.inference.shared_targets import target_groups
 from latentdag.methods.fitting import fit
@@ -36,20 +35,23 @@ def observational_context_test(
     group: bool | None = None,
     **options: Any,
 ) -> pd.DataFrame:
-    """Test every context as the control.
+    """Test for every context whether it can be the control.
+
+    The paper's Proposition 10 answers this for exact moments (:func:`latentdag.observational_contexts`).
 
     Parameters
     ----------
     m : Moments
-        A control named in it is a candidate like any other.
+        Of K + 1 contexts and p features. A control named in it is a candidate like any other.
     data : (X, contexts), or a list of such pairs, optional
-        The samples behind ``m``: then the tests hold without Gaussian samples.
+        The samples (n, p) behind ``m`` and the context of each row: then the tests hold without Gaussian samples.
     alpha : float
+        Probability of rejecting the true control.
     candidates : labels, optional
         All contexts unless given.
     group : bool, optional
-        Group contexts by target first (:func:`latentdag.target_groups`), for each candidate anew. By
-        default only where there are more contexts than dimensions; else every context has a target of its own.
+        Group contexts by target first (:func:`latentdag.target_groups`), for each candidate anew. By default only where
+        there are more contexts than dimensions; elsewhere every context is taken to have a target of its own.
     **options
         Of :func:`latentdag.fit`, such as ``means`` or ``intervention``.
 
@@ -75,11 +77,9 @@ def observational_context_test(
     asked = list(m.contexts) if candidates is None else list(candidates)
     for label in asked:
         m.index(label)
-    group = len(m.contexts) - 1 > whiten(m).r if group is None else group
-    table = pd.DataFrame(
-        [_one(m, label, data, group, options) for label in asked],
-        index=lb.as_index(asked),
-    ).sort_values("loglik", ascending=False, kind="stable")
+    group = len(m.contexts) - 1 > len(m.whitened.W) if group is None else group
+    rows = [_one(m, label, data, group, options) for label in asked]
+    table = pd.DataFrame(rows, index=lb.as_index(asked)).sort_values("loglik", ascending=False, kind="stable")
     table.insert(1, "gap", table["loglik"].max() - table["loglik"])
     table.insert(5, "plausible", table["p_value"] > alpha)
     table.attrs["plausible"] = tuple(table.index[table["plausible"]])
@@ -92,7 +92,7 @@ def observational_context_test(
 
 
 def _one(m: Moments, control: Hashable, data: Samples | None, group: bool, options: dict[str, Any]) -> dict[str, Any]:
-    """Fit and test with one context as the control."""
+    """Fit and test with one context as the control; return the row of the table."""
     turned = Moments.from_covariances(
         m.covariances, m.counts, contexts=m.contexts, control=control, means=m.means, feature_names=m.feature_names
     )

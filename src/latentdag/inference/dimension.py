@@ -1,14 +1,13 @@
-"""How many latents: the number of directions in which the contexts differ, by test.
+"""The number of latents: test in how many directions the contexts differ.
 
 Without measurement noise the features have exactly d dimensions, and :func:`latentdag.latent_dimension` counts them: no
 test is needed, and none is possible. With noise that is the same in every context, ``X = G Z + e``, the covariances
 have full rank, and the number of latents shows only in what changes: ``Σ_k − Σ_0 = G (…) Gᵀ`` lies in the d-dimensional
 range of G for every k, and fills it when the interventions together move every latent. So d is the smallest s for which
-"all changes lie in s directions" stands, by the likelihood-ratio tests of :mod:`latentdag.core.changes`.
+"all changes lie in s directions" is not rejected by the likelihood-ratio tests of :mod:`latentdag.core.changes`.
 
-If s directions truly change, the test of s rejects with probability alpha, and so the estimate exceeds the truth with
-at most that probability; it falls short where a change is too small to see. Latents that no context moves are not
-counted.
+If s directions truly change, the test of s rejects with probability alpha. So the estimate exceeds the truth with at
+most that probability; it falls short where a change is too small to see. Latents that no context moves are not counted.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import pandas as pd
 from latentdag.core.changes import Contexts, change_directions
 from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
-from latentdag.inference.coordinates import whiten
+from latentdag.inference.ranks import no_inverse
 from latentdag.methods.fitting import check_design
 
 
@@ -34,7 +33,8 @@ class DimensionTest:
     n_dimensions : int
         Dimensions of the data: the number of latents if there is no measurement noise.
     summary : DataFrame indexed by n_latents
-        ``statistic``, ``dof`` and ``p_value`` of "no more than so many directions change", up to the first accepted.
+        ``statistic``, ``dof`` and ``p_value`` of the hypothesis that at most ``n_latents`` directions change, from 0 up
+        to the first number that is accepted.
     alpha : float
     note : str
         What the p-values assume.
@@ -61,13 +61,21 @@ class DimensionTest:
 def latent_dimension_test(m: Moments, alpha: float = 0.05, means: bool = True) -> DimensionTest:
     """Count the latents that the contexts move, with measurement noise allowed.
 
+    The paper has no measurement noise: there the number of latents is the rank of the precision matrices
+    (:func:`latentdag.latent_dimension`).
+
     Parameters
     ----------
     m : Moments
+        Of K + 1 contexts and p features.
     alpha : float
         Probability of counting too many.
     means : bool
         Count directions in which only the mean changes, too.
+
+    Returns
+    -------
+    DimensionTest
 
     Examples
     --------
@@ -94,14 +102,14 @@ def latent_dimension_test(m: Moments, alpha: float = 0.05, means: bool = True) -
 
 
 def _contexts(m: Moments, means: bool) -> Contexts:
-    """Coordinates in which the covariance of all contexts together is the identity."""
-    white = whiten(m)
+    """Return the moments in coordinates in which the covariance of all contexts together is the identity."""
     for k, label in enumerate(m.contexts):
-        if reason := white.no_inverse(k):
+        if reason := no_inverse(m, k):
             raise ValueError(f"context {label!r}: {reason}: drop it, or use fewer features")
-    n = m.counts.astype(float) if means else white.nu
-    S = white.S * (white.nu / n)[:, None, None]
-    shifts = white.means - n @ white.means / n.sum() if means else np.zeros_like(white.means)
+    n = m.counts.astype(float) if means else m.counts - 1.0
+    S = m.whitened.S * ((m.counts - 1.0) / n)[:, None, None]
+    mu = m.means @ m.whitened.W.T
+    shifts = mu - n @ mu / n.sum() if means else np.zeros_like(mu)
     total = (np.einsum("k,kij->ij", n, S) + (n[:, None] * shifts).T @ shifts) / n.sum()
     L_inv = np.linalg.inv(np.linalg.cholesky(total))
     return Contexts(n, L_inv @ S @ L_inv.T, not means, shifts @ L_inv.T)

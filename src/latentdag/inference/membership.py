@@ -1,6 +1,6 @@
-"""Do the data follow the paper's model: every context one target, and one model behind all of them?
+"""Membership in the model: test that every context has one target and that one model explains them all.
 
-The paper's appendix asks, context by context, whether ``Θ_k − Θ_0`` has rank two at most, and leaves a test of that,
+The paper's appendix G asks, context by context, whether ``Θ_k − Θ_0`` has rank two at most. It leaves a test of that,
 and of what the model says beyond it, to future work. Both are here: a calibrated test per context, with decisions that
 hold for all contexts together, and the omnibus likelihood ratio of a fit to the contexts that pass.
 """
@@ -12,12 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from latentdag.core.multiplicity import benjamini_hochberg, holm
 from latentdag.data.moments import Moments
 from latentdag.data.second_pass import Samples
 from latentdag.errors import clear_numerics
-from latentdag.inference.coordinates import whiten
 from latentdag.inference.omnibus import Omnibus, omnibus_test
 from latentdag.inference.ranks import p_value_column, rank_test
 from latentdag.methods.fitting import fit as run_fit
@@ -29,7 +28,7 @@ FIT_UP_TO = 20
 
 @dataclass(frozen=True, eq=False)
 class MembershipTest:
-    """The verdict, and what it rests on.
+    """The verdict on membership in the model, and what it rests on.
 
     Attributes
     ----------
@@ -56,12 +55,12 @@ class MembershipTest:
 
     @property
     def members(self) -> tuple[Hashable, ...]:
-        """Contexts that can have a single target."""
+        """Contexts that are kept: they can have a single target."""
         return self._decided("keep")
 
     @property
     def drop(self) -> tuple[Hashable, ...]:
-        """Contexts that change more than a single target can."""
+        """Contexts to drop: they change more than a single target can."""
         return self._decided("drop")
 
     @property
@@ -83,7 +82,7 @@ class MembershipTest:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The verdict in one sentence."""
         if self.drop:
             listed = ", ".join(map(str, self.drop[:5])) + (", …" if len(self.drop) > 5 else "")
             return (
@@ -118,11 +117,14 @@ def membership_test(
 ) -> MembershipTest:
     """Test that every context has at most one target, and that one model explains them all.
 
+    This is the hypothesis of the paper's appendix G.
+
     Parameters
     ----------
     m : Moments
+        Of K + 1 contexts and p features.
     data : (X, contexts), or a list of such pairs, optional
-        The samples behind ``m``: then the tests hold without Gaussian samples.
+        The samples (n, p) behind ``m`` and the context of each row: then the tests hold without Gaussian samples.
     alpha : float
         A context is dropped if its p-value, adjusted by Holm for all contexts, is at most this.
     fit : Fit, False or None
@@ -130,6 +132,11 @@ def membership_test(
         :func:`latentdag.fit`, if there are no more than 20.
     threshold : float
         The paper's τ for ρ₂, shown beside the test; it decides nothing.
+
+    Returns
+    -------
+    MembershipTest
+        With one row per context in ``summary``, (K, 9).
 
     Examples
     --------
@@ -156,7 +163,7 @@ def membership_test(
 
 
 def _reason(m: Moments, context: Hashable, row: Any, alpha: float, of_rank: str, gaussian: bool) -> str:
-    """Why this decision, in words; the rank test has some of its own."""
+    """Return the reason for a decision, in words; the rank test may have given one."""
     if row["decision"] == "untested":
         return of_rank
     if row["decision"] == "drop":
@@ -171,24 +178,23 @@ def _reason(m: Moments, context: Hashable, row: Any, alpha: float, of_rank: str,
 
 
 def _directions(m: Moments, context: Hashable, alpha: float) -> int:
-    """The smallest rank that the Gaussian test accepts."""
+    """Return the smallest rank of at least three that the Gaussian test of one context accepts."""
     pair = m.select([context])
-    for rank in range(3, whiten(pair).r):
-        if rank_test(pair, rank)["p_value"].iloc[0] > alpha:
-            return rank
-    return whiten(pair).r
+    r = len(pair.whitened.W)
+    return next((rank for rank in range(3, r) if rank_test(pair, rank)["p_value"].iloc[0] > alpha), r)
 
 
 def _omnibus(
     m: Moments, members: list[Hashable], fit: Fit | Literal[False] | None, data: Samples | None
 ) -> tuple[Omnibus, Fit | None]:
+    """Return the omnibus test of the contexts that are kept, and the fit behind it."""
     if fit is False:
         return Omnibus(reason="not asked for"), None
     if fit is None:
         if not members:
             return Omnibus(reason="no context is left to fit"), None
         kept = m.select(members)
-        r = whiten(kept).r
+        r = len(kept.whitened.W)
         if len(members) > r:
             return Omnibus(
                 reason=f"{len(members)} contexts in {r} dimensions: some share a target. Group them "
@@ -198,22 +204,3 @@ def _omnibus(
             return Omnibus(reason=f"{len(members)} contexts take a while to fit: pass fit=latentdag.fit(m)"), None
         fit = run_fit(kept)
     return omnibus_test(fit, m, data), fit
-
-
-def holm(p: np.ndarray) -> np.ndarray:
-    """p-values adjusted so that any false rejection at all has probability at most alpha; nan stays."""
-    adjusted = np.full(len(p), np.nan)
-    tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
-    steps = p[order] * np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return adjusted
-
-
-def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
-    """q-values: the false-discovery rate at which each p-value would be rejected; nan stays."""
-    q = np.full(len(p), np.nan)
-    tested = ~np.isnan(p)
-    if tested.any():
-        q[tested] = stats.false_discovery_control(p[tested])
-    return q

@@ -1,30 +1,24 @@
-"""In how many directions does a context differ from the control: the paper's ρ beside a calibrated test.
+"""The rank test: in how many directions does a context differ from the control?
 
-A single-node intervention changes the precision by rank two, by rank one if its target is a source. The paper measures
-this by ``ρ_r``, the share of the squared singular values of ``Θ̂_k − Θ̂_0`` that the r largest hold, against a threshold.
-That share depends on the units of the features and on the number of samples. The likelihood ratio
-(:mod:`latentdag.core.ranks`) depends on neither, and comes with a p-value.
+A single-node intervention changes the precision by rank two, by rank one if its target is a source. The paper's
+appendix G measures this by ``ρ_r``, the share of the squared singular values of ``Θ̂_k − Θ̂_0`` that the r largest hold,
+against a threshold. That share depends on the units of the features and on the number of samples. The likelihood ratio
+(:mod:`latentdag.core.ranks`) depends on neither, and comes with a p-value. Both are reported.
 """
 
-from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import linalg
 
+from latentdag.core.fourth_moments import ProductCovariance, moment_matched_p_value
 from latentdag.core.linalg import is_definite, symmetrize
-from latentdag.core.ranks import (
-    ProductCovariance,
-    eigenvalue_terms,
-    moment_matched_p_value,
-    rank_p_value,
-)
+from latentdag.core.ranks import eigenvalue_terms, rank_p_value
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples, context_blocks
+from latentdag.data.second_pass import Samples, deviations
 from latentdag.errors import clear_numerics
-from latentdag.inference.coordinates import Whitened, whiten
 from latentdag.methods.fitting import check_design
 
 GAUSSIAN_NOTE = (
@@ -38,17 +32,21 @@ ROBUST_NOTE = "robust p-values are corrected by the fourth moments of the sample
 def rank_test(m: Moments, rank: int = 2, data: Samples | None = None) -> pd.DataFrame:
     """Test for every context that its covariance differs from the control's by at most ``rank`` directions.
 
+    The paper measures this by ``ρ_r`` (appendix G).
+
     Parameters
     ----------
     m : Moments
+        Of K + 1 contexts.
     rank : int
         2 is what a single-node intervention changes at most, 1 what one on a source changes, 0 is no change at all.
     data : (X, contexts), or a list of such pairs, optional
-        The samples behind ``m``, for a second pass that makes the test hold for any law with eight moments.
+        The samples (n, p) behind ``m`` and the context of each row, for a second pass that makes the test hold for any
+        law with eight moments.
 
     Returns
     -------
-    DataFrame indexed by context
+    DataFrame of K rows, indexed by context
         ``rank``; ``statistic``, ``dof`` and ``p_value`` of the Gaussian likelihood-ratio test, corrected for few
         samples; ``rho``, the paper's ratio of squared singular values; with ``data`` also ``robust_statistic``,
         ``robust_dof`` and ``robust_p_value``; ``reason``, why there is no p-value, or why it is one. What the p-values
@@ -56,8 +54,8 @@ def rank_test(m: Moments, rank: int = 2, data: Samples | None = None) -> pd.Data
 
     Notes
     -----
-    p-values are uniform if exactly ``rank`` directions change and each change is plain to see; where fewer change, or
-    one is hidden in the noise, they are larger.
+    p-values are uniform if exactly ``rank`` directions change and each change is plain to see. They are larger if fewer
+    directions change, or if a change is hidden in the noise.
 
     Examples
     --------
@@ -70,82 +68,84 @@ def rank_test(m: Moments, rank: int = 2, data: Samples | None = None) -> pd.Data
     check_design(m)
     if not (isinstance(rank, int | np.integer) and rank >= 0):
         raise ValueError(f"rank must be a whole number, 0 or more, got {rank!r}")
-    white = whiten(m)
-    rho = _rho(m, int(rank))
-    rows = [_gaussian(white, k, int(rank)) | {"rho": rho[k - 1]} for k in range(1, len(m.contexts))]
+    rows = [_gaussian(m, k, int(rank)) for k in range(1, len(m.contexts))]
     table = pd.DataFrame(rows, index=lb.as_index(m.contexts[1:]))
+    reason = table.pop("reason")
+    table["rho"] = _rho(m, int(rank))
     if data is not None:
-        robust = _robust(m, white, int(rank), data, table["statistic"].to_dict())
-        for column in ("statistic", "dof", "p_value"):
-            table[f"robust_{column}"] = [robust[c][column] if c in robust else np.nan for c in table.index]
-        trivial = table["dof"] == 0
-        table.loc[trivial, "robust_p_value"] = 1.0
-    table["reason"] = table.pop("reason")
+        robust = _robust(m, int(rank), data, table["statistic"].to_numpy())
+        table[["robust_statistic", "robust_dof", "robust_p_value"]] = robust
+        table.loc[table["dof"] == 0, "robust_p_value"] = 1.0
+    table["reason"] = reason
     table.attrs["note"] = GAUSSIAN_NOTE if data is None else ROBUST_NOTE
     return table
 
 
 def p_value_column(table: pd.DataFrame) -> str:
-    """The p-values of a rank test that assume least."""
+    """Return the name of the column with the p-values of a rank test that assume least."""
     return "robust_p_value" if "robust_p_value" in table else "p_value"
 
 
-def _gaussian(white: Whitened, k: int, rank: int) -> dict[str, Any]:
+def too_few(m: Moments, k: int) -> str:
+    """Return why context k has too few samples for a test; empty if it has enough."""
+    n, r = m.counts[k], len(m.whitened.W)
+    return "" if n > r else f"{_who(k)} has {n} samples in {r} dimensions; at least {r + 1} are needed"
+
+
+def no_inverse(m: Moments, k: int) -> str:
+    """Return why the covariance of context k has no inverse; empty if it has one."""
+    if m.whitened.definite[k] or too_few(m, k):
+        return too_few(m, k)
+    return f"{_who(k)} has a singular covariance: a mixture of features that varies elsewhere is constant there"
+
+
+def _who(k: int) -> str:
+    return "the control" if k == 0 else "the context"
+
+
+def _gaussian(m: Moments, k: int, rank: int) -> dict[str, Any]:
+    """Return the row of the table for context k."""
     row = {"rank": rank, "statistic": np.nan, "dof": np.nan, "p_value": np.nan, "reason": ""}
-    if white.r <= rank:
-        reason = f"the data have {white.r} dimensions: every change has rank {rank} or less"
+    r = len(m.whitened.W)
+    if r <= rank:
+        reason = f"the data have {r} dimensions: every change has rank {rank} or less"
         return row | {"statistic": 0.0, "dof": 0.0, "p_value": 1.0, "reason": reason}
-    reason = white.no_inverse(0) or white.too_few(k)
+    reason = no_inverse(m, 0) or too_few(m, k)
     if reason:
         return row | {"reason": reason}
-    ratio, _ = _generalised(white, k)
-    statistic, dof, p_value = rank_p_value(ratio, white.nu[0], white.nu[k], rank)
+    ratio, _ = _generalised(m, k)
+    statistic, dof, p_value = rank_p_value(ratio, m.counts[0] - 1.0, m.counts[k] - 1.0, rank)
     return row | {"statistic": statistic, "dof": dof, "p_value": p_value}
 
 
-def _generalised(white: Whitened, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues of (S_k, S_0), and vectors in which S_0 is the identity and S_k the diagonal matrix of them."""
-    ratio, V = linalg.eigh(white.S[k], white.S[0])
+def _generalised(m: Moments, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the eigenvalues (r,) of (S_k, S_0), and vectors (r, r) in which S_0 is the identity and S_k diagonal."""
+    ratio, V = linalg.eigh(m.whitened.S[k], m.whitened.S[0])
     return np.maximum(ratio, np.finfo(float).tiny), V
 
 
-def _robust(
-    m: Moments, white: Whitened, rank: int, data: Samples, statistics: Mapping[Hashable, float]
-) -> dict[Hashable, dict[str, float]]:
-    """The moment-matched test of every context that has a statistic."""
-    tested = [k for k in range(1, len(m.contexts)) if statistics[m.contexts[k]] > 0]
+def _robust(m: Moments, rank: int, data: Samples, statistics: np.ndarray) -> np.ndarray:
+    """Return statistic, degrees of freedom and p-value (K, 3) of the moment-matched test; nan without a statistic."""
+    W, nu = m.whitened.W, m.counts - 1.0
     axes, sums = {}, {}
-    for k in tested:
-        ratio, V = _generalised(white, k)
-        kept = np.argsort(eigenvalue_terms(ratio, white.nu[0], white.nu[k]), kind="stable")[: white.r - rank]
-        pooled = (white.nu[0] + white.nu[k] * ratio[kept]) / (white.nu[0] + white.nu[k])
+    for k in (np.flatnonzero(statistics > 0) + 1).tolist():
+        ratio, V = _generalised(m, k)
+        kept = np.argsort(eigenvalue_terms(ratio, nu[0], nu[k]), kind="stable")[: len(W) - rank]
+        pooled = (nu[0] + nu[k] * ratio[kept]) / (nu[0] + nu[k])
         axes[k] = V[:, kept] / np.sqrt(pooled)
         sums[k] = ProductCovariance((int(m.counts[0]), int(m.counts[k])), len(kept))
-    seen = np.zeros(len(m.contexts), dtype=int)
-    for k, block in context_blocks(data, m.contexts, m.n_features):
-        seen[k] += len(block)
-        Y = (block - m.means[k]) @ white.W.T
-        for j in tested if k == 0 else [k] if k in axes else []:
+    for k, block in deviations(data, m):
+        Y = block @ W.T
+        for j in axes if k == 0 else axes.keys() & {k}:
             sums[j].add(int(k > 0), Y @ axes[j])
-    _check_same_samples(m, seen)
-    found = {}
-    for k in tested:
-        values = moment_matched_p_value(statistics[m.contexts[k]], *sums[k].traces())
-        found[m.contexts[k]] = dict(zip(("statistic", "dof", "p_value"), values, strict=True))
+    found = np.full((len(statistics), 3), np.nan)
+    for k, each in sums.items():
+        found[k - 1] = moment_matched_p_value(statistics[k - 1], *each.traces())
     return found
 
 
-def _check_same_samples(m: Moments, seen: np.ndarray) -> None:
-    for label, expected, count in zip(m.contexts, m.counts, seen, strict=True):
-        if expected != count:
-            raise ValueError(
-                f"context {label!r}: the moments are of {expected} samples, but data holds {count}: pass the data the "
-                "moments came from"
-            )
-
-
 def _rho(m: Moments, rank: int) -> list[float]:
-    """The paper's ``ρ_r(Θ̂_k − Θ̂_0)`` in the coordinates of the features; nan where a covariance has no inverse."""
+    """Return the paper's ``ρ_r(Θ̂_k − Θ̂_0)`` (K,) in the features' own units; nan where a covariance has no inverse."""
     U = m.range
     S = symmetrize(U.T @ m.covariances @ U)
     known = [n > len(s) and is_definite(s) for n, s in zip(m.counts, S, strict=True)]
@@ -153,6 +153,7 @@ def _rho(m: Moments, rank: int) -> list[float]:
 
 
 def _concentration(S_0: np.ndarray, S_k: np.ndarray, rank: int) -> float:
+    """Return the share of the squared singular values of ``S_k⁻¹ − S_0⁻¹`` that the largest hold."""
     s = np.linalg.svd(np.linalg.inv(S_k) - np.linalg.inv(S_0), compute_uv=False)
     s = np.square(s / s[0]) if s[0] > 0 else np.array([np.nan])
     return float(s[:rank].sum() / s.sum())

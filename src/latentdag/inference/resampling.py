@@ -1,6 +1,6 @@
 """Moments drawn again: what the data might have been.
 
-Two ways, and neither touches the samples more than once:
+There are two ways, and neither touches the samples more than once:
 
 * from a law: means are normal and covariances Wishart around given ones, through Bartlett's triangular factor;
 * from blocks: the rows of each context are dealt into blocks once, and a replicate adds up blocks drawn with
@@ -13,14 +13,14 @@ order of their names. Adding a context, or listing contexts or features in anoth
 import hashlib
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from latentdag.core.linalg import range_basis, symmetrize, triangular_of_product, upper_factor
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import context_blocks
+from latentdag.data.second_pass import deviations
 from latentdag.errors import clear_numerics
 from latentdag.model.model import LatentModel
 from latentdag.model.simulate import draw_moments
@@ -32,26 +32,22 @@ MAX_BYTES = 8 * 2**30
 _SAME = 1e-5
 
 
-class Source(Protocol):
-    """Anything that new moments can be drawn from."""
-
-    def draw(self, seed: int, replicate: int) -> Moments:
-        """The moments of one replicate."""
-        ...
-
-    def digest(self) -> str:
-        """A hash of everything that a draw depends on but the seed."""
-        ...
-
-
-def stream(seed: int, replicate: int, context: Hashable) -> np.random.Generator:
-    """The random numbers of one context in one replicate, whatever the other contexts and their order."""
+def context_rng(seed: int, replicate: int, context: Hashable) -> np.random.Generator:
+    """Return the random numbers of one context in one replicate, whatever the other contexts and their order."""
     word = hashlib.sha256(repr(context).encode()).digest()[:16]
     return np.random.default_rng([seed, replicate, *np.frombuffer(word, dtype="<u4").tolist()])
 
 
+def digest(*parts: str | np.ndarray) -> str:
+    """Return a hash of texts and arrays."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
+    return found.hexdigest()
+
+
 def canonical_factor(S: np.ndarray) -> np.ndarray:
-    """Lower trapezoidal L (p, r) with positive diagonal and ``S = L Lᵀ``, for any rank r of a covariance (p, p).
+    """Return the lower trapezoidal L (p, r) with positive diagonal and ``S = L Lᵀ``, for a covariance (p, p) of rank r.
 
     A Cholesky factor that also exists where there is none: S is factored inside its range, and a rotation makes the
     factor triangular, so that it does not depend on the basis of the range.
@@ -65,7 +61,17 @@ def canonical_factor(S: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """New moments of Gaussian samples, as many as there were, around the moments of :meth:`of`."""
+    """Draws of the moments of Gaussian samples, as many as there were.
+
+    Attributes
+    ----------
+    around : Moments
+        Their means and covariances are those of the Gaussian laws.
+    factors : per context (p, r)
+        Factors of the covariances, features in the order of their names.
+    by_name : (p,) int
+        The order of the names.
+    """
 
     around: Moments
     factors: tuple[np.ndarray, ...]
@@ -73,32 +79,27 @@ class Gaussian:
 
     @classmethod
     def of(cls, m: Moments, model: LatentModel | None = None) -> "Gaussian":
-        """Around the moments themselves (the saturated model), or around a model's laws in the same contexts."""
+        """Draw around the moments themselves (the saturated model), or around a model's laws in the same contexts."""
         if model is not None:
             laws = [model.law(context) for context in m.contexts]
-            m = Moments(
-                m.contexts,
-                m.control,
-                m.counts,
-                np.array([law.mean for law in laws]),
-                np.array([law.covariance for law in laws]),
-                m.feature_names,
-            )
+            m = _replaced(m, m.counts, np.array([law.mean for law in laws]), np.array([law.covariance for law in laws]))
         by_name = np.argsort(np.array(m.feature_names), kind="stable")
         return cls(m, tuple(canonical_factor(S[np.ix_(by_name, by_name)]) for S in m.covariances), by_name)
 
     def draw(self, seed: int, replicate: int) -> Moments:
+        """Return the moments of one replicate."""
         m, order = self.around, self.by_name
         means, covariances = np.empty_like(m.means), np.empty_like(m.covariances)
         for k, context in enumerate(m.contexts):
-            rng = stream(seed, replicate, context)
+            rng = context_rng(seed, replicate, context)
             mean, S = draw_moments(m.means[k][order], self.factors[k], int(m.counts[k]), rng)
             means[k, order] = mean
             covariances[k][np.ix_(order, order)] = S
-        return Moments(m.contexts, m.control, m.counts, means, covariances, m.feature_names)
+        return _replaced(m, m.counts, means, covariances)
 
     def digest(self) -> str:
-        return _digest("gaussian", self.around, self.around.means, self.around.covariances)
+        """Return a hash of everything that a draw depends on, except the seed."""
+        return digest(_header("gaussian", self.around), self.around.counts, self.around.means, self.around.covariances)
 
 
 @dataclass(frozen=True)
@@ -123,30 +124,39 @@ class Blocks:
     scatters: tuple[np.ndarray, ...]
 
     def draw(self, seed: int, replicate: int) -> Moments:
+        """Return the moments of one replicate: as many blocks of each context as there are, with replacement."""
         times = []
         for context, counts in zip(self.of.contexts, self.counts, strict=True):
-            chosen = stream(seed, replicate, context).integers(len(counts), size=len(counts))
+            chosen = context_rng(seed, replicate, context).integers(len(counts), size=len(counts))
             times.append(np.bincount(chosen, minlength=len(counts)))
         return self.combined(times)
 
     def combined(self, times: list[np.ndarray]) -> Moments:
-        """Exact moments of the rows in which every block of context k occurs ``times[k]`` (B_k,) times."""
+        """Return exact moments of the rows in which every block of context k occurs ``times[k]`` (B_k,) times."""
         m = self.of
-        p = m.n_features
-        upper = np.triu_indices(p)
-        counts = np.empty(len(m.contexts), dtype=m.counts.dtype)
-        means, covariances = np.empty_like(m.means), np.empty_like(m.covariances)
+        upper = np.triu_indices(m.n_features)
+        counts, means, covariances = np.empty_like(m.counts), np.empty_like(m.means), np.empty_like(m.covariances)
         for k, weight in enumerate(times):
             counts[k] = n = int(weight @ self.counts[k])
             shift = weight @ self.sums[k] / n
-            scatter = np.empty((p, p))
+            scatter = np.empty_like(covariances[k])
             scatter[upper] = scatter[upper[::-1]] = weight.astype(float) @ self.scatters[k]
             means[k] = m.means[k] + shift
             covariances[k] = (scatter - n * np.outer(shift, shift)) / max(n - 1, 1)
-        return Moments(m.contexts, m.control, counts, means, covariances, m.feature_names)
+        return _replaced(m, counts, means, covariances)
 
     def digest(self) -> str:
-        return _digest("blocks", self.of, *self.counts, *self.sums, *self.scatters)
+        """Return a hash of everything that a draw depends on, except the seed."""
+        return digest(_header("blocks", self.of), self.of.counts, *self.counts, *self.sums, *self.scatters)
+
+
+def _replaced(m: Moments, counts: np.ndarray, means: np.ndarray, covariances: np.ndarray) -> Moments:
+    """Return other moments of the same contexts and features."""
+    return Moments(m.contexts, m.control, counts, means, covariances, m.feature_names)
+
+
+def _header(kind: str, m: Moments) -> str:
+    return repr((kind, [lb.as_label(c) for c in m.contexts], m.control, m.feature_names))
 
 
 @clear_numerics
@@ -154,16 +164,22 @@ def block_moments(data: Any, m: Moments, n_blocks: int = 50) -> Blocks:
     """Deal the rows of each context into blocks, in one pass over the samples.
 
     The i-th row of a context goes to block i mod ``n_blocks``, so the answer depends on the order of the rows within
-    their context and on nothing else. A context with fewer rows than blocks has one block per row. Needs
+    their context and on nothing else. A context with fewer rows than blocks has one block per row. The blocks need
     ``(K + 1) · n_blocks · p (p + 1) / 2`` numbers of 8 bytes.
 
     Parameters
     ----------
     data : (X, contexts), or a list of such pairs
-        The samples that ``m`` came from, features in the same order.
+        The samples (n, p) that ``m`` came from, features in the same order, and the context of each row.
     m : Moments
+        Of K + 1 contexts and p features.
     n_blocks : int
         Standard errors from B blocks have about the precision of B − 1 degrees of freedom.
+
+    Returns
+    -------
+    Blocks
+        For ``latentdag.bootstrap(m, kind="samples", data=blocks)``.
 
     Examples
     --------
@@ -184,22 +200,21 @@ def block_moments(data: Any, m: Moments, n_blocks: int = 50) -> Blocks:
     sums = tuple(np.zeros((size, p)) for size in sizes)
     scatters = tuple(np.zeros((size, p * (p + 1) // 2)) for size in sizes)
     upper = np.triu_indices(p)
-    seen = np.zeros(len(sizes), dtype=np.int64)
-    for k, rows in context_blocks(data, m.contexts, p):
-        deviations = rows - m.means[k]
+    for k, rows in deviations(data, m):
+        seen = counts[k].sum()
         for offset in range(min(sizes[k], len(rows))):
-            b = int((seen[k] + offset) % sizes[k])
-            part = deviations[offset :: sizes[k]]
+            b = int((seen + offset) % sizes[k])
+            part = rows[offset :: sizes[k]]
             counts[k][b] += len(part)
             sums[k][b] += part.sum(axis=0)
             scatters[k][b] += (part.T @ part)[upper]
-        seen[k] += len(rows)
     blocks = Blocks(m, counts, sums, scatters)
-    _check_same_data(blocks, seen)
+    _check_same_data(blocks)
     return blocks
 
 
 def _check_memory(n_contexts: int, n_blocks: int, p: int) -> None:
+    """Refuse blocks that would not fit in memory."""
     need = 8 * n_contexts * n_blocks * (p * (p + 1) // 2)
     if need > MAX_BYTES:
         fits = int(n_blocks * MAX_BYTES / need)
@@ -211,32 +226,17 @@ def _check_memory(n_contexts: int, n_blocks: int, p: int) -> None:
         )
 
 
-def _check_same_data(blocks: Blocks, seen: np.ndarray) -> None:
-    """Sums over all blocks must be the moments that were given."""
+def _check_same_data(blocks: Blocks) -> None:
+    """Check that sums over all blocks are the moments that were given."""
     m = blocks.of
-    for label, n, found in zip(m.contexts, m.counts, seen, strict=True):
-        if n != found:
-            raise ValueError(
-                f"context {label!r} has {found} rows in the data but {n} in the moments: pass the data they came from"
-            )
     again = blocks.combined([np.ones(len(counts), dtype=np.int64) for counts in blocks.counts])
-    for k, label in enumerate(m.contexts):
-        sd = np.sqrt(np.diagonal(m.covariances[k]) + np.diagonal(again.covariances[k]))
-        sd = np.where(sd > 0, sd, 1.0)
-        gap = np.maximum(
-            np.abs(again.means[k] - m.means[k]) / sd,
-            np.abs((again.covariances[k] - m.covariances[k]) / np.outer(sd, sd)).max(axis=0),
+    sd = np.sqrt(np.diagonal(m.covariances + again.covariances, axis1=1, axis2=2))
+    sd = np.where(sd > 0, sd, 1.0)
+    apart = np.abs(again.covariances - m.covariances) / (sd[:, :, None] * sd[:, None, :])
+    gap = np.maximum(np.abs(again.means - m.means) / sd, apart.max(axis=1))
+    k, j = np.unravel_index(np.argmax(gap), gap.shape)
+    if gap[k, j] > _SAME:
+        raise ValueError(
+            f"context {m.contexts[k]!r}: feature {m.feature_names[j]!r} has other moments in the data than in the "
+            "moments given: pass the data they came from, its features in the same order"
         )
-        if gap.max() > _SAME:
-            name = m.feature_names[int(np.argmax(gap))]
-            raise ValueError(
-                f"context {label!r}: feature {name!r} has other moments in the data than in the moments given: pass "
-                "the data they came from, its features in the same order"
-            )
-
-
-def _digest(kind: str, m: Moments, *arrays: np.ndarray) -> str:
-    found = hashlib.sha256(repr((kind, [lb.as_label(c) for c in m.contexts], m.control, m.feature_names)).encode())
-    for array in (m.counts, *arrays):
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()

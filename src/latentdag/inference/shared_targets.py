@@ -1,15 +1,17 @@
-"""Which contexts hit the same latent, on samples: how alike, and whether exactly.
+"""Shared targets: which contexts hit the same latent?
+
+There are two questions: whether two contexts have exactly one target, and how alike their targets are.
 
 *Exactly.* Two perfect interventions on one latent differ in a single number, the noise scale they leave, so the
 covariances of two such contexts differ by rank one; two soft ones differ by rank two at most. That is tested for
 every pair (:mod:`latentdag.core.ranks`), the control left out. With enough cells every exact null is rejected: no
 two guides do exactly the same.
 
-*How alike.* A context's noise row m, the direction of X that is its target's own noise, is estimated from the context
-and the control (MATH.md 3.2), and what that leaves open is settled by the other contexts
-(:mod:`latentdag.core.shared_targets`). In coordinates where the control has unit
-covariance the rows of different latents are orthogonal, and those of one latent equal up to sign. So the cosine of two
-rows goes from 0 to 1, does not depend on units, and more cells make it sharper, not smaller.
+*How alike.* A context's noise row m is the direction of X that is its target's own noise. It is estimated from the
+context and the control (docs/math.md, section "One context, one pair"), and the other contexts settle what that leaves
+open (:mod:`latentdag.core.shared_targets`). In coordinates where the control has unit covariance the rows of different
+latents are orthogonal, and those of one latent equal up to sign. So the cosine of two rows goes from 0 to 1 and does
+not depend on units, and more cells make it sharper, not smaller.
 
 Contexts are grouped by cosine (average linkage), and the p-values stand beside it: "nearly the same target, cosine .97"
 is a finding, not a failure of the test.
@@ -30,7 +32,7 @@ from latentdag.core.shared_targets import noise_rows
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
-from latentdag.inference.coordinates import Whitened, whiten
+from latentdag.inference.ranks import no_inverse, too_few
 from latentdag.methods.design import prepare
 from latentdag.methods.fitting import check_design
 from latentdag.methods.options import Options
@@ -42,16 +44,16 @@ ALIKE = 0.7
 
 @dataclass(frozen=True, eq=False)
 class TargetGroups:
-    """Contexts by target.
+    """K contexts, grouped by target.
 
     Attributes
     ----------
-    cosines : DataFrame, context by context
-        Of the estimated noise rows, between 0 and 1.
-    p_values : DataFrame, context by context
+    cosines : DataFrame (K, K), context by context
+        Cosines of the estimated noise rows, between 0 and 1.
+    p_values : DataFrame (K, K), context by context
         Of the test that the two share a target exactly; ``nan`` where a context has too few samples.
     linkage : (K−1, 4)
-        As :func:`scipy.cluster.hierarchy.linkage` gives it, of the distances ``1 − cosine``.
+        As :func:`scipy.cluster.hierarchy.linkage` gives it for the distances ``1 − cosine``.
     groups : tuple of tuples of labels
     rows : (K, p)
         The noise rows, as combinations of features.
@@ -75,7 +77,7 @@ class TargetGroups:
         return tuple(self.cosines.index)
 
     def targets(self) -> dict[Hashable, str]:
-        """Latent name of each context, for ``latentdag.fit(m, targets=…)``: a group enters the fit as one latent."""
+        """Return the latent's name for each context, for ``latentdag.fit(m, targets=…)``: one latent per group."""
         text = dict(zip(self.contexts, lb.text_names(self.contexts), strict=True))
         return {c: "|".join(text[member] for member in group) for group in self.groups for c in group}
 
@@ -124,11 +126,15 @@ def target_groups(
     intervention: str = "perfect",
     means: bool = True,
 ) -> TargetGroups:
-    """Group contexts by what they target, each context hitting a single latent.
+    """Group contexts by their target, if each context has a single one.
+
+    With exact moments :func:`latentdag.same_target_groups` does this by the paper's Proposition 9: two contexts share a
+    target iff their precisions differ by rank one.
 
     Parameters
     ----------
     m : Moments
+        Of K + 1 contexts and p features.
     threshold : float
         Average cosine from which contexts form a group.
     alpha : float
@@ -137,6 +143,10 @@ def target_groups(
         Whether two contexts on one target may differ by rank one or by rank two.
     means : bool
         Let shifts of the mean show the noise rows, too.
+
+    Returns
+    -------
+    TargetGroups
 
     Examples
     --------
@@ -156,7 +166,7 @@ def target_groups(
     if intervention not in ("perfect", "soft"):
         raise ValueError(f"intervention must be 'perfect' or 'soft', got {intervention!r}")
     contexts = m.contexts[1:]
-    p, apart = _pairwise(whiten(m), rank=1 if intervention == "perfect" else 2)
+    p, apart = _pairwise(m, rank=1 if intervention == "perfect" else 2)
     M, W = _noise_rows(m, means, apart)
     cosine = np.clip(np.abs(M @ M.T), 0.0, 1.0)
     np.fill_diagonal(cosine, 1.0)
@@ -173,24 +183,30 @@ def target_groups(
 
 
 def _noise_rows(m: Moments, means: bool, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Unit rows (K, r) in coordinates where the control has unit covariance, and the map (r, p) to them."""
+    """Return unit noise rows (K, r), where the control has unit covariance, and the map (r, p) to these coordinates."""
     # for whitening alone, which latent is which does not matter
     prepared = prepare(m, Options(targets=dict.fromkeys(m.contexts[1:], "any"), means=means))
     return noise_rows(prepared.about_control, prepared.design.n, apart), prepared.W
 
 
-def _pairwise(white: Whitened, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """p-values (K, K) that two contexts differ by no more than this rank, and the nats that speak against it."""
-    K = len(white.nu) - 1
-    S, nu = white.S[1:], white.nu[1:]
+def _pairwise(m: Moments, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Test for every pair of contexts that they differ by at most this rank.
+
+    Returns
+    -------
+    p_values : (K, K), ``nan`` where a context has too few samples
+    nats : (K, K) by which the data speak against it
+    """
+    S, nu = m.whitened.S[1:], m.counts[1:] - 1.0
+    K = len(nu)
     p, nats = np.full((K, K), np.nan), np.zeros((K, K))
     # with an inverse first: one covariance of a pair must have it
-    tested = sorted((k for k in range(K) if not white.too_few(k + 1)), key=lambda k: bool(white.no_inverse(k + 1)))
+    tested = sorted((k for k in range(K) if not too_few(m, k + 1)), key=lambda k: bool(no_inverse(m, k + 1)))
     with Progress("pairs of contexts", len(tested)) as bar:
         for t, k in enumerate(tested):
             p[k, k] = 1.0
             for j in tested[:t]:
-                if white.no_inverse(j + 1):
+                if no_inverse(m, j + 1):
                     continue
                 ratio = np.maximum(linalg.eigvalsh(S[k], S[j], check_finite=False), np.finfo(float).tiny)
                 statistic, dof, p_value = rank_p_value(ratio, nu[j], nu[k], rank)

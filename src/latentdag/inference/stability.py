@@ -1,4 +1,4 @@
-"""What a bootstrap found: how often each edge, order and target came back."""
+"""Stability of a fit: how often each edge, order and target came back in the replicates of a bootstrap."""
 
 import os
 from collections import Counter
@@ -18,13 +18,32 @@ from latentdag.model.posets import transitive_reduction
 #: Quantiles that the tables show.
 QUANTILES = (0.025, 0.5, 0.975)
 
+#: The arrays of R replicates, as a file keeps them (see :mod:`latentdag.data.schema`): R is ``r``, and ``d`` latents.
+REPLICATES = {
+    "weights": "f rdd", "standardized": "f rdd", "closures": "b rdd", "cosines": "f rdd", "loglik": "f r",
+    "converged": "b r",
+}  # fmt: skip
+
+_FILE = Layout(
+    "Bootstrap",
+    {
+        "latents": [str],
+        "contexts": [str],
+        "failures": [(int, str)],
+        "warnings": {str: int},
+        "settings": {"kind": str, "seed": whole, str: object},
+    },
+    {"fit_weights": "f dd", "fit_standardized": "f dd", "fit_closure": "b dd", "replicates": "i r", **REPLICATES},
+    {"d": "latents"},
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Bootstrap:
-    """Replicates of a fit, aligned with it by the names of the latents.
+    """Replicates of a fit, aligned with it by the names of the latents; what :func:`latentdag.bootstrap` returns.
 
-    Latents are listed sources first, as in the fit. Matrices over latents have ``[i, j]`` for the effect of latent j
-    on latent i.
+    There are d latents and R replicates. Latents are listed sources first, as in the fit. Matrices over latents have
+    ``[i, j]`` for the effect of latent j on latent i.
 
     Attributes
     ----------
@@ -49,6 +68,20 @@ class Bootstrap:
     warnings : mapping of the name of a warning to the number of replicates that gave it
     settings : mapping
         How the replicates were made.
+
+    Examples
+    --------
+    >>> import latentdag as ld
+    >>> truth = ld.simulate.random_model(n_latents=2, n_features=3, density=1, rng=0)
+    >>> found = ld.bootstrap(ld.simulate.sample_moments(truth, 2_000, rng=0), 20)
+    >>> found
+    Bootstrap(parametric: 20 replicates, 2 latents)
+    >>> found.precedence
+         c1   c2
+    c1  0.0  1.0
+    c2  0.0  0.0
+    >>> found.intervals(0.9).columns.tolist()
+    ['source', 'target', 'weight', 'low', 'high']
     """
 
     latents: tuple[str, ...]
@@ -78,45 +111,42 @@ class Bootstrap:
 
     @property
     def n_replicates(self) -> int:
-        """Replicates that were fitted, R."""
+        """The number R of replicates that were fitted."""
         return len(self.replicates)
 
     # ---- tables -------------------------------------------------------------------------------------------------
 
     @cached_property
     def edges(self) -> pd.DataFrame:
-        """Every edge of the fit or of some replicate: how often it is there, and its weight.
+        """Every edge of the fit or of some replicate, how often it is there, and its weight.
 
         ``mean``, ``std`` and quantiles are over all replicates, with weight zero where the edge is not there.
         """
-        columns = ["source", "target", "in_fit", "count", "frequency", "weight", "mean", "std"]
-        names = [f"q{100 * q:g}" for q in QUANTILES]
-        rows = []
-        for i, j in self._pairs():
-            drawn = self.weights[:, i, j]
-            count = int(np.count_nonzero(drawn))
-            rows.append(
-                (
-                    self.latents[j],
-                    self.latents[i],
-                    bool(self.fit_weights[i, j]),
-                    count,
-                    count / self.n_replicates,
-                    self.fit_weights[i, j],
-                    drawn.mean(),
-                    drawn.std(ddof=1) if self.n_replicates > 1 else np.nan,
-                    *_quantile(drawn, QUANTILES),
-                )
-            )
-        table = pd.DataFrame(rows, columns=columns + names)
+        i, j = self._pairs()
+        drawn = self.weights[:, i, j]
+        table = self._ends(i, j)
+        table["in_fit"] = self.fit_weights[i, j] != 0
+        table["count"] = np.count_nonzero(drawn, axis=0)
+        table["frequency"] = table["count"] / self.n_replicates
+        table["weight"] = self.fit_weights[i, j]
+        table["mean"] = drawn.mean(axis=0)
+        table["std"] = drawn.std(axis=0, ddof=1) if self.n_replicates > 1 else np.nan
+        table[[f"q{100 * q:g}" for q in QUANTILES]] = _quantile(drawn, QUANTILES)
         return table.sort_values(["in_fit", "frequency"], ascending=False, kind="stable", ignore_index=True)
 
-    def _pairs(self) -> list[tuple[int, int]]:
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of targets and sources of all edges of the fit or of some replicate, by source."""
         ever = (self.fit_weights != 0) | (self.weights != 0).any(axis=0)
-        return [(int(i), int(j)) for j, i in np.argwhere(ever.T)]
+        j, i = np.nonzero(ever.T)
+        return i, j
+
+    def _ends(self, i: np.ndarray, j: np.ndarray) -> pd.DataFrame:
+        """Start a table of edges with the names of their sources and targets."""
+        names = np.array(self.latents, dtype=object)
+        return pd.DataFrame({"source": names[j], "target": names[i]})
 
     def intervals(self, level: float = 0.95, standardized: bool = False) -> pd.DataFrame:
-        """Percentile intervals for the weights of the fit's edges.
+        """Return percentile intervals for the weights of the fit's edges.
 
         Parameters
         ----------
@@ -124,41 +154,45 @@ class Bootstrap:
             Between 0 and 1.
         standardized : bool
             Weights between latents of unit variance in the control.
+
+        Returns
+        -------
+        DataFrame
+            One row per edge: ``source``, ``target``, ``weight``, ``low``, ``high``.
         """
         if not 0 < level < 1:
             raise ValueError(f"the level of an interval lies between 0 and 1, got {level}")
         at, drawn = (self.fit_standardized, self.standardized) if standardized else (self.fit_weights, self.weights)
-        tails = [(1 - level) / 2, (1 + level) / 2]
-        rows = [
-            (self.latents[j], self.latents[i], at[i, j], *_quantile(drawn[:, i, j], tails))
-            for i, j in self._pairs()
-            if at[i, j]
-        ]
-        return pd.DataFrame(rows, columns=["source", "target", "weight", "low", "high"])
+        i, j = self._pairs()
+        kept = at[i, j] != 0
+        i, j = i[kept], j[kept]
+        table = self._ends(i, j).assign(weight=at[i, j])
+        table[["low", "high"]] = _quantile(drawn[:, i, j], [(1 - level) / 2, (1 + level) / 2])
+        return table
 
     @cached_property
     def precedence(self) -> pd.DataFrame:
         """Fraction of replicates in which the row's latent is an ancestor of the column's.
 
-        What is missing to one in a pair and its mirror image is the fraction in which neither comes before the other.
+        The entries of a pair and of its mirror image add up to at most one. What is missing is the fraction of
+        replicates in which neither is an ancestor of the other.
         """
         share = self.closures.mean(axis=0).T
         return pd.DataFrame(share, index=list(self.latents), columns=list(self.latents))
 
     @cached_property
     def order(self) -> pd.DataFrame:
-        """Each distinct ancestor relation that came up, by its covering edges: how often, and whether it is the fit's.
+        """Every ancestor relation that came up, how often it did, and whether it is the fit's.
 
-        Ancestor relations are counted, not lists of latents: latents that are not related have no order.
+        A relation is written by its covering edges: those that follow from no others. Ancestor relations are counted,
+        not lists of latents, since latents that are not related have no order.
         """
         counts = Counter(closure.tobytes() for closure in self.closures)
-        size = self.fit_closure.shape
         rows = []
         for key, count in counts.most_common():
-            closure = np.frombuffer(key, dtype=bool).reshape(size)
-            rows.append(
-                (self._text(closure), count, count / self.n_replicates, bool((closure == self.fit_closure).all()))
-            )
+            closure = np.frombuffer(key, dtype=bool).reshape(self.fit_closure.shape)
+            same = np.array_equal(closure, self.fit_closure)
+            rows.append((self._text(closure), count, count / self.n_replicates, same))
         table = pd.DataFrame(rows, columns=["ancestors", "count", "frequency", "as_in_fit"])
         return table.sort_values(["count", "ancestors"], ascending=[False, True], ignore_index=True)
 
@@ -168,11 +202,11 @@ class Bootstrap:
 
     @cached_property
     def targets(self) -> pd.DataFrame:
-        """Whether the contexts kept hitting the same latents.
+        """How often every latent came back as the same direction in the features.
 
         ``cosine`` is the mean, ``cosine_low`` the 5 % quantile of the cosine between a latent's row and its own row in
-        the fit; ``count`` the replicates in which the assignment of all rows to all original rows that maximises the
-        sum of cosines gives the latent back to itself.
+        the fit. ``count`` is the number of replicates in which a latent is matched with itself, when all rows are
+        matched with all original rows so that the sum of cosines is largest.
         """
         own = np.zeros(len(self.latents), dtype=int)
         for cosine in self.cosines:
@@ -275,26 +309,8 @@ def check_replicates(
 
 
 def _quantile(drawn: np.ndarray, levels: Sequence[float]) -> np.ndarray:
-    """Quantiles beyond which a further replicate falls with just the probability they name.
+    """Return quantiles (n, len(levels)) of replicates (R, n) beyond which a further one falls with that probability.
 
     numpy's default lies further in: with 100 replicates its 95 % interval would hold 93 % of new ones.
     """
-    return np.quantile(drawn, levels, method="weibull")
-
-
-_FILE = Layout(
-    "Bootstrap",
-    {
-        "latents": [str],
-        "contexts": [str],
-        "failures": [(int, str)],
-        "warnings": {str: int},
-        "settings": {"kind": str, "seed": whole, str: object},
-    },
-    {
-        "fit_weights": "f dd", "fit_standardized": "f dd", "fit_closure": "b dd", "weights": "f rdd",
-        "standardized": "f rdd", "closures": "b rdd", "cosines": "f rdd", "replicates": "i r", "loglik": "f r",
-        "converged": "b r",
-    },
-    {"d": "latents"},
-)  # fmt: skip
+    return np.quantile(drawn, levels, axis=0, method="weibull").T

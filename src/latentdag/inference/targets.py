@@ -1,12 +1,15 @@
-"""Which latents a context acts on: contexts that were not in a fit, and unclaimed targets of those that were.
+"""Targets: test which latents a context acts on.
+
+The context may be one that was not in the fit, whose targets are unknown. Or it was in the fit, and the question is
+whether it acts on latents besides those it is supposed to.
 
 Every latent has a joint test of its noise's mean, variance and independence of its parents
-(:mod:`latentdag.core.quantities`). Under its null a latent is left alone *whatever happens to the others*, so the tests
-of one context find one target, several or none without a search over sets. Exact nulls are rejected by enough cells;
-the effect sizes say whether it matters.
+(:mod:`latentdag.core.quantities`). The null hypothesis is that the context leaves this latent alone, *whatever it does
+to the others*. So the tests of one context find one target, several or none without a search over sets. With enough
+cells an exact null hypothesis is always rejected; the effect sizes say whether it matters.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +17,13 @@ import numpy as np
 import pandas as pd
 
 from latentdag.core.covariance import Gradient, joint_test
+from latentdag.core.fourth_moments import CrossCovariance
 from latentdag.core.jacobian import scores
+from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples, context_blocks
+from latentdag.data.second_pass import Samples, deviations
 from latentdag.errors import clear_numerics
-from latentdag.uncertainty.edges import q_values
 from latentdag.uncertainty.standard_errors import BLOCK, Uncertainty
 
 if TYPE_CHECKING:
@@ -33,14 +37,14 @@ COLUMNS = [
 
 @dataclass(frozen=True, eq=False)
 class TargetTest:
-    """Tests of every latent in every context asked about.
+    """Tests of every latent in every context that was asked about.
 
     Attributes
     ----------
     table : DataFrame
-        Per context and latent: ``shift`` of its noise's mean (in standard deviations), ``log_variance_ratio`` to the
-        control, ``parent_correlation`` of its noise with what its parents contribute, the joint ``statistic`` with its
-        ``dof``, ``p_value``, ``q_value``, and whether it ``is_target`` at the level asked for.
+        One row per context and latent: ``shift`` of its noise's mean (in standard deviations), ``log_variance_ratio``
+        to the control, ``parent_correlation`` of its noise with what its parents contribute, the joint ``statistic``
+        with its ``dof``, ``p_value``, ``q_value``, and whether it ``is_target`` at the level asked for.
     alpha : float
     """
 
@@ -49,7 +53,7 @@ class TargetTest:
 
     @property
     def targets(self) -> dict[Hashable, tuple[str, ...]]:
-        """Latents found in each context."""
+        """The latents that each context was found to act on."""
         found: dict[Hashable, tuple[str, ...]] = {}
         for context, latent, hit in zip(*(self.table[c] for c in ("context", "latent", "is_target")), strict=True):
             found[context] = found.get(context, ()) + (latent,) * bool(hit)
@@ -86,12 +90,14 @@ def find_targets(
 ) -> TargetTest:
     """Find the targets of contexts that were not in the fit.
 
+    The paper takes the targets of every context as one unknown latent each; here a context may have none or several.
+
     Parameters
     ----------
     fit : Fit
-        By maximum likelihood.
+        By maximum likelihood, of d latents.
     m : Moments
-        Of the same features; contexts of the fit in it are passed over.
+        Of the same p features; contexts of the fit in it are passed over.
     contexts : labels, optional
         By default every context of ``m`` that the fit does not have.
     means : bool, optional
@@ -99,11 +105,13 @@ def find_targets(
     alpha : float
         False-discovery rate among the latents of one context; the chance of any finding where there is no target.
     data : (X, contexts), optional
-        Samples of the fit's contexts and of the new ones: then tests hold for any noise.
+        Samples (n, p) of the fit's contexts and of the new ones, and the context of each row: then tests hold for any
+        noise.
 
     Returns
     -------
     TargetTest
+        With d rows per new context.
 
     Examples
     --------
@@ -124,14 +132,7 @@ def find_targets(
         raise ValueError(f"context {clash[0]!r} is part of the fit: use off_targets for it")
     if not chosen:
         raise ValueError(f"every context of these moments is part of the fit already: {list(m.contexts)}")
-    uncertainty = _checked(fit, m, data)
-    asked = []
-    for context in chosen:
-        k = m.index(context)
-        e, A = _noise_moments(uncertainty, m, k)
-        sampled = None if data is None else _Sampled(uncertainty, data, context, m.means[k], A)
-        asked.append(_Asked(context, int(m.counts[k]), (e, A), (e, A), -1, (), sampled))
-    return _result(_tests(uncertainty, asked, means), alpha, by_context=True)
+    return _tested(_checked(fit, m, data), m, chosen, means, alpha, data, by_context=True)
 
 
 @clear_numerics
@@ -151,12 +152,21 @@ def off_targets(
     alpha : float
         False-discovery rate among all pairs of a context and a latent.
     data : (X, contexts), optional
-        The samples: then tests hold for any noise.
+        The samples (n, p) and the context of each row: then tests hold for any noise.
 
     Returns
     -------
     TargetTest
-        Of the pairs that the fit does not have as targets.
+        With one row per context and latent that the fit does not have as its target.
+
+    Examples
+    --------
+    A context of the fit that only does what it should: no latent but its own is a target.
+
+    >>> import latentdag as ld
+    >>> m = ld.simulate.sample_moments(ld.simulate.random_model(n_latents=3, n_features=4, rng=1), 2_000, rng=0)
+    >>> off_targets(ld.fit(m), m).targets
+    {'c1': (), 'c2': (), 'c3': ()}
     """
     uncertainty = _checked(fit, m, data)
     counts = dict(zip(m.contexts, m.counts.tolist(), strict=True))
@@ -166,17 +176,11 @@ def off_targets(
                 f"context {context!r} has {counts.get(context, 'no')} samples here and {count} in the fit: pass the "
                 "moments that were fitted"
             )
-    asked = []
-    for k, (context, intervention) in enumerate(fit.model.interventions.items(), start=1):
-        row = m.index(context)
-        e, A = _noise_moments(uncertainty, m, row)
-        sampled = None if data is None else _Sampled(uncertainty, data, context, m.means[row], A, k)
-        law = uncertainty.quantities.law_of_context(k)
-        asked.append(_Asked(context, fit.counts[k], (e, A), law, k, intervention.targets, sampled))
-    return _result(_tests(uncertainty, asked, means), alpha, by_context=False)
+    return _tested(uncertainty, m, list(fit.model.interventions), means, alpha, data, by_context=False)
 
 
 def _checked(fit: "Fit", m: Moments, data: Samples | None) -> Uncertainty:
+    """Return the uncertainty of a fit; ``ValueError`` if it has none, or if the moments are of other features."""
     if tuple(m.feature_names) != tuple(fit.model.feature_names):
         raise ValueError(
             f"the moments have {m.n_features} features {list(m.feature_names)[:3]}…, the fit {fit.model.n_features} "
@@ -188,20 +192,20 @@ def _checked(fit: "Fit", m: Moments, data: Samples | None) -> Uncertainty:
     return uncertainty
 
 
-def _noise_moments(uncertainty: Uncertainty, m: Moments, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (d,) and covariance (d, d) of the control's noises in a context."""
-    M = uncertainty.quantities.M
-    return M @ (m.means[k] - uncertainty.fit.model.offset), M @ m.covariances[k] @ M.T
-
-
-def _gaussian(n: int) -> np.ndarray:
-    """Sampling covariance (3, 3) of the statistics for Gaussian noise."""
-    return np.diag([1 / n, 2 / (n - 1), 1 / n])
-
-
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """One context: its noises' mean and covariance, and those at which to take gradients; k ≥ 1 if it was fitted."""
+    """One context that is tested.
+
+    Attributes
+    ----------
+    context : label
+    n : int
+    moments : mean (d,) and covariance (d, d) of the control's noises ``M x`` in the context
+    law : the same under the model, if the context was fitted; gradients are taken there
+    k : int
+        Position of the context in the fit; 0 if it was not fitted.
+    claimed : latents that the fit has as its targets
+    """
 
     context: Hashable
     n: int
@@ -209,63 +213,54 @@ class _Asked:
     law: tuple[np.ndarray, np.ndarray]
     k: int
     claimed: tuple[str, ...]
-    sampled: "_Sampled | None"
+
+    @classmethod
+    def of(cls, uncertainty: Uncertainty, m: Moments, context: Hashable) -> "_Asked":
+        quantities, model = uncertainty.quantities, uncertainty.fit.model
+        M, row = quantities.M, m.index(context)
+        moments = M @ (m.means[row] - model.offset), M @ m.covariances[row] @ M.T
+        if context not in model.interventions:
+            return cls(context, int(m.counts[row]), moments, moments, 0, ())
+        k = list(model.interventions).index(context) + 1
+        law = quantities.law_of_context(k)
+        return cls(context, int(m.counts[row]), moments, law, k, model.interventions[context].targets)
 
 
-class _Sampled:
-    """Sampling covariances from the samples of one context, with their scores if it is context k of the fit.
+def _tested(
+    uncertainty: Uncertainty,
+    m: Moments,
+    contexts: Sequence[Hashable],
+    means: bool | None,
+    alpha: float,
+    data: Samples | None,
+    by_context: bool,
+) -> TargetTest:
+    """Test every latent in these contexts; false discoveries are counted within each context, or among all."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is a rate between 0 and 1, got {alpha}")
+    asked = [_Asked.of(uncertainty, m, context) for context in contexts]
+    sampled = {} if data is None else _sampling_covariances(uncertainty, m, asked, data)
+    rows = _tests(uncertainty, asked, sampled, means)
+    table = pd.DataFrame(rows, columns=COLUMNS[:8])
+    table["context"] = lb.as_index([row[0] for row in rows])
+    families = table.groupby("context", sort=False).indices.values() if by_context else [np.arange(len(table))]
+    table["q_value"] = np.nan
+    for family in families:
+        table.loc[family, "q_value"] = benjamini_hochberg(table["p_value"].to_numpy()[family])
+    table["is_target"] = table["q_value"] <= alpha
+    return TargetTest(table, alpha)
 
-    For other than Gaussian noise the fit does not follow a statistic along its gradient, so the covariance of the two
-    is counted, too.
+
+def _tests(
+    uncertainty: Uncertainty,
+    asked: Sequence[_Asked],
+    sampled: Mapping[Hashable, tuple[np.ndarray, np.ndarray]],
+    means: bool | None,
+) -> list[tuple[Any, ...]]:
+    """Return effect sizes and joint tests by context and latent, as rows of the table.
+
+    Latents are the outer loop, since contexts share a latent's gradients.
     """
-
-    def __init__(
-        self,
-        uncertainty: Uncertainty,
-        data: Samples,
-        context: Hashable,
-        mean: np.ndarray,
-        A: np.ndarray,
-        k: int | None = None,
-    ):
-        of, model = uncertainty.quantities, uncertainty.fit.model
-        point, d = of.point, model.n_latents
-        self.of = uncertainty
-        c = of.A @ point.B_inv
-        size = np.sqrt(np.diagonal(A) * np.einsum("ij,jk,ik->i", c, A, c))
-        weight = np.divide(1.0, size, out=np.zeros(d), where=size > 0)
-        center = mean if point.tau is None else model.offset
-        total, sums, n = np.zeros((d, 3, 3)), np.zeros(3 * d), 0
-        cross, score_sums = np.zeros((point.size, 3 * d)), np.zeros(point.size)
-        for _, X in context_blocks(data, [context], model.n_features):
-            step = max(1, BLOCK // point.size)
-            for part in (X[start : start + step] for start in range(0, len(X), step)):
-                eps = (part - mean) @ of.M.T
-                psi = np.stack([eps, eps**2 / np.diagonal(A), eps * (eps @ c.T) * weight], axis=2)
-                total += np.einsum("nia,nib->iab", psi, psi)
-                sums += psi.sum(axis=0).ravel()
-                n += len(part)
-                if k is not None:
-                    each = scores(point, k, (part - center) @ model.unmixing.T)
-                    cross += each.T @ psi.reshape(len(part), -1)
-                    score_sums += each.sum(axis=0)
-        by_latent = sums.reshape(d, 3)
-        self._own = (total - by_latent[:, :, None] * by_latent[:, None, :] / n) / n**2
-        self._cross = ((cross - np.outer(score_sums, sums) / n) / n).reshape(point.size, d, 3)
-
-    def own(self, i: int) -> np.ndarray:
-        """Of the statistics of latent i, (3, 3)."""
-        return np.asarray(self._own[i])
-
-    def shared(self, i: int, g: Gradient) -> np.ndarray:
-        """Twice the covariance of statistics and the fit's answer to them, (3, 3)."""
-        assert self.of.covariance is not None
-        half = g.inner @ (self.of.covariance.inverse.C @ self._cross[:, i])
-        return np.asarray(half + half.T)
-
-
-def _tests(uncertainty: Uncertainty, asked: Sequence[_Asked], means: bool | None) -> list[tuple[Any, ...]]:
-    """Effect sizes and joint tests, by context and latent; latent by latent, since contexts share its gradients."""
     of, covariance, point = uncertainty.quantities, uncertainty.covariance, uncertainty.point
     assert covariance is not None  # checked by the callers
     used_means = point.tau is not None
@@ -280,10 +275,14 @@ def _tests(uncertainty: Uncertainty, asked: Sequence[_Asked], means: bool | None
         wanted = np.array([used_means if means is None else means and used_means, True, of.edge[i].any()])
         for each, one, from_fit, known_i in zip(here, gradients, estimated, known, strict=True):
             values, _ = of.statistics(i, *each.moments)
-            if each.sampled is not None:
-                V = each.sampled.own(i) + from_fit + (each.sampled.shared(i, one) if each.k > 0 else 0.0)
+            if each.context in sampled:
+                own, with_scores = sampled[each.context]
+                V = own[i] + from_fit
+                if each.k:
+                    answer = one.inner @ covariance.inverse.C @ with_scores[:, i]
+                    V += answer + answer.T
             else:
-                V = _gaussian(each.n) + (-from_fit if each.k > 0 else from_fit)
+                V = np.diag([1 / each.n, 2 / (each.n - 1), 1 / each.n]) + (-from_fit if each.k else from_fit)
             # the logarithm of a χ² mean is low by 1/dof
             centred, tested = values + np.array([0.0, 1 / (each.n - 1), 0.0]), wanted & known_i
             statistic, dof, p = joint_test(centred[tested], V[np.ix_(tested, tested)])
@@ -294,14 +293,49 @@ def _tests(uncertainty: Uncertainty, asked: Sequence[_Asked], means: bool | None
     return [row for rows in by_context.values() for row in rows]
 
 
-def _result(rows: list[Any], alpha: float, by_context: bool) -> TargetTest:
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is a rate between 0 and 1, got {alpha}")
-    table = pd.DataFrame(rows, columns=COLUMNS[:8])
-    table["context"] = lb.as_index([row[0] for row in rows])
-    families = table.groupby("context", sort=False).indices.values() if by_context else [np.arange(len(table))]
-    q = np.full(len(table), np.nan)
-    for family in families:
-        q[family] = q_values(table["p_value"].to_numpy()[family], 0)
-    table["q_value"], table["is_target"] = q, q <= alpha
-    return TargetTest(table, alpha)
+def _sampling_covariances(
+    uncertainty: Uncertainty, m: Moments, asked: Sequence[_Asked], data: Samples
+) -> dict[Hashable, tuple[np.ndarray, np.ndarray]]:
+    """Return covariances by context, from the samples: of the statistics, and of a sample's scores with them.
+
+    In a context of the fit the second is needed, since for other than Gaussian noise the fit does not follow a
+    statistic along its gradient. Elsewhere there are no scores.
+
+    Returns
+    -------
+    mapping of context to (d, 3, 3) and (P or 0, d, 3)
+    """
+    d, P = uncertainty.point.d, uncertainty.point.size
+    by_row = {m.index(each.context): each for each in asked}
+    sums = {row: CrossCovariance(3 * d + (P if each.k else 0), 3 * d) for row, each in by_row.items()}
+    for row, X in deviations(data, m, [each.context for each in asked]):
+        step = max(1, BLOCK // P)
+        for start in range(0, len(X), step):
+            psi, *score = _of_samples(uncertainty, by_row[row], m.means[row], X[start : start + step])
+            sums[row].add(np.hstack([psi, *score]), psi)
+    found = {}
+    for row, summed in sums.items():
+        value = summed.value()
+        own = np.einsum("iaib->iab", value[: 3 * d].reshape(d, 3, d, 3)) / summed.n
+        found[m.contexts[row]] = own, value[3 * d :].reshape(-1, d, 3)
+    return found
+
+
+def _of_samples(uncertainty: Uncertainty, asked: _Asked, mean: np.ndarray, X: np.ndarray) -> list[np.ndarray]:
+    """Return what each sample adds to the statistics (n, 3d), and its scores (n, P) if the context was fitted.
+
+    A sample adds to the three statistics of latent i its ``ε_i``, ``ε_i²`` in units of their mean, and the product of
+    ε_i with what the parents contribute, in units of both. X (n, p) are deviations from the context's mean.
+    """
+    of, model = uncertainty.quantities, uncertainty.fit.model
+    point, A = of.point, asked.moments[1]
+    c = of.A @ point.B_inv
+    size = np.sqrt(np.diagonal(A) * np.einsum("ij,jk,ik->i", c, A, c))
+    weight = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
+    eps = X @ of.M.T
+    psi = np.stack([eps, eps**2 / np.diagonal(A), eps * (eps @ c.T) * weight], axis=2).reshape(len(X), -1)
+    if not asked.k:
+        return [psi]
+    # without common means, scores are measured from the context's own
+    shift = 0.0 if point.tau is None else mean - model.offset
+    return [psi, scores(point, asked.k, (X + shift) @ model.unmixing.T)]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from latentdag.core.multiplicity import holm
 from latentdag.data import labels as lb
-from latentdag.inference.membership import holm
 from latentdag.inference.stability import Bootstrap
 from latentdag.methods.result import Fit
 from latentdag.report.findings import ALPHA, Evidence

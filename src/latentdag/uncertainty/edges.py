@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.model.posets import closure_graph
 from latentdag.uncertainty.standard_errors import Uncertainty, add_intervals
 
@@ -37,7 +38,7 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     table["z"] = np.where(np.isfinite(error), table["standardized_weight"] / error, np.nan)
     table["p_value"] = 2 * stats.norm.sf(np.abs(table["z"]))
     n_pairs = fit.model.n_latents * (fit.model.n_latents - 1) // 2
-    table["q_value"] = q_values(table["p_value"].to_numpy(), n_pairs)
+    table["q_value"] = benjamini_hochberg(table["p_value"].to_numpy(), n_pairs)
     table = table[COLUMNS]
     if level is not None:
         both = add_intervals(table.rename(columns={"weight": "estimate"}).assign(quantity="weight"), level)
@@ -46,17 +47,6 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     table = table.sort_values(["source", "target"], key=lambda column: column.map(position), ignore_index=True)
     table.attrs["note"] = found.attrs["note"]
     return table
-
-
-def q_values(p: np.ndarray, n_tests: int) -> np.ndarray:
-    """Return Benjamini and Hochberg's q-values of the p-values that are known, all other tests at p = 1."""
-    known = np.isfinite(p)
-    padded = np.ones(max(n_tests, int(known.sum())))
-    padded[: known.sum()] = p[known]
-    q = np.full(len(p), np.nan)
-    if known.any():
-        q[known] = stats.false_discovery_control(padded)[: known.sum()]
-    return q
 
 
 def supported_order(fit: "Fit", edges: pd.DataFrame, level: float) -> nx.DiGraph:

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from latentdag.core.multiplicity import holm
 from latentdag.data.moments import Moments
 from latentdag.datasets.containers import Cohort, Screen
-from latentdag.inference.membership import MembershipTest, holm, membership_test
+from latentdag.inference.membership import MembershipTest, membership_test
 from latentdag.inference.ranks import p_value_column, rank_test
 from latentdag.methods.fitting import fit as run_fit
 from latentdag.methods.result import Fit

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from latentdag.inference.membership import benjamini_hochberg
+from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.optional import optional
 
 #: The paper's false-discovery rate.
