@@ -93,7 +93,7 @@ def test_order_is_right_as_often_as_in_the_published_code(convention, n, low, hi
 
 
 def test_gamma_makes_the_pruned_graph_inconsistent_but_not_the_unmixing():
-    """With exact moments γ = 0.99 still gives the wrong closure in most of the paper's own models (MATH.md)."""
+    """With exact moments γ = 0.99 still gives the wrong closure in most of the paper's own models (docs/care.md)."""
     wrong = 0
     for s in range(50):
         truth = ld.simulate.random_model(rng=[5, s])
