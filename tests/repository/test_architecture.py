@@ -1,5 +1,7 @@
 """Test the script that draws the house, and that the page it makes is up to date."""
 
+import re
+
 import pytest
 
 import latentdag as ld
@@ -64,3 +66,15 @@ def test_what_the_table_forbids_is_said(importer, imported, said):
 def test_cycles_are_found_round_corners():
     links = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]
     assert house.cycles([house.Import(*link, 1) for link in links]) == [["a", "b", "c"]]
+
+
+def test_the_picture_shows_the_rooms_and_arrows_of_the_source():
+    rooms, arrows = house.drawn(house.PICTURE.read_text(encoding="utf-8"))
+    assert rooms == set(house.LAYERS)
+    assert arrows == set(house.arrows(house.imports())), "python docs/architecture.py"
+
+
+def test_the_walk_on_the_page_names_files_that_exist():
+    files = re.findall(r"^\| `([\w/]+\.py)` \|", house.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(files) > 5
+    assert [file for file in files if not (house.SOURCE / file).is_file()] == [], "python docs/architecture.py"

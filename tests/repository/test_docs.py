@@ -55,6 +55,26 @@ def test_pages_name_functions_that_exist(page):
         assert resolve(name) is not None, name
 
 
+def test_citations_of_the_mathematics_name_a_section():
+    """The syntax is ``docs/math.md, The likelihood``: path, comma, heading; a line may break within it."""
+    headings = re.findall(r"^## (.+)$", (ROOT / "docs" / "math.md").read_text(encoding="utf-8"), re.MULTILINE)
+    section = re.compile(r", (?:section )?\"?(" + "|".join(map(re.escape, headings)) + r")\b")
+    cited = set()
+    for path in cited_in():
+        text = re.sub(r"\s*\n[\s#:]*", " ", path.read_text(encoding="utf-8"))
+        for found in re.finditer(r"docs/math\.md", text):
+            named = section.match(text, found.end())
+            assert named, f"{path.relative_to(ROOT)}: …{text[found.start() : found.end() + 60]}… names no section"
+            cited.add(named[1])
+    assert len(cited) > 5
+
+
+def cited_in():
+    """Files in which a citation of the mathematics must name a section."""
+    folders = (ROOT / name for name in ("src", "tests", "benchmarks", "studies"))
+    return [path for folder in folders for path in folder.rglob("*.py") if path.parent.name != "repository"]
+
+
 def resolve(name):
     """The module, or the attribute of one, with this dotted name."""
     parts = name.split(".")

@@ -1,35 +1,43 @@
-"""The house plan holds: the core knows nothing of the layers above it, and the public names are where API.md says."""
+"""Hold the source to the plan of the house: layers, front doors, no cycles, and rooms that list their modules.
 
-import ast
-from pathlib import Path
+The table of layers is in docs/architecture.py, which also draws the picture of the rooms.
+"""
+
+import sys
 
 import pytest
 
 import latentdag as ld
+from loading import load
 
-SOURCE = Path(ld.__file__).parent
+from paths import DOCS
 
-
-def imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+house = load(DOCS / "architecture.py")
+MODULES = house.modules()
+IMPORTS = house.imports()
+PACKAGES = sorted(name for name, path in MODULES.items() if path.name == "__init__.py" and name != "latentdag")
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "core").glob("*.py")), ids=lambda p: p.stem)
-def test_the_core_imports_only_arrays_and_itself(path):
-    allowed = ("numpy", "scipy", "dataclasses", "typing", "collections", "functools", "itertools", "latentdag.core")
-    assert [name for name in imports(path) if not name.startswith(allowed)] == []
+def test_no_modules_import_each_other():
+    assert house.cycles(IMPORTS) == []
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
-def test_no_pickle_and_no_adapter_below_the_adapters(path):
-    names = list(imports(path))
-    assert not any(name.split(".")[0] in ("pickle", "joblib", "dill", "cloudpickle") for name in names)
-    if "cli" not in path.parts:
-        assert not any(name.startswith("latentdag.cli") for name in names)
+def test_every_room_is_in_the_table_of_layers():
+    assert {house.room_of(name) for name in MODULES} == set(house.LAYERS)
+
+
+def test_the_root_keeps_only_what_all_use():
+    assert len(list(house.SOURCE.glob("*.py"))) <= 8
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if name.startswith("latentdag.core")))
+def test_the_core_imports_only_arrays_and_itself(name):
+    assert house.outside(MODULES[name]) - sys.stdlib_module_names <= {"numpy", "scipy"}
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_no_pickle(name):
+    assert not house.outside(MODULES[name]) & {"pickle", "joblib", "dill", "cloudpickle"}
 
 
 @pytest.mark.parametrize("name", ld.__all__)

@@ -1,4 +1,4 @@
-"""Which edges of an order are worth having, and the unmixing refitted for them (MATH.md 3.4).
+"""Which edges of an order are worth having, and the unmixing refitted for them (docs/math.md, The search).
 
 For a perfect intervention the weight of an edge j → i is the *difference* between the coefficient of j in the contexts
 that leave i alone and in those that target it, where the true one is zero because ``h_i`` is what is left of i there.

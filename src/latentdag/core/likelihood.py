@@ -1,4 +1,6 @@
-"""The profile likelihood of a latent DAG as a function of the unmixing alone, and its gradient (MATH.md 3.3).
+"""The profile likelihood of a latent DAG as a function of the unmixing alone, and its gradient.
+
+docs/math.md, The likelihood, has the proof.
 
 Every latent's equation is one *mechanism* in the contexts that leave it alone and another in each context that targets
 it. Given H, a mechanism's weights and noise variance are an ordinary regression of the latent on its parents in the

@@ -1,4 +1,4 @@
-"""Full orders of latents, and moves between them (MATH.md 3.4, with moves judged after a refit).
+"""Full orders of latents, and moves between them, judged after the rows have adapted (docs/math.md, The search).
 
 If every earlier latent may be a parent, a latent's row can be changed by any multiple of earlier rows without changing
 the likelihood: its regression on the earlier ones absorbs it, in the contexts that leave it alone and in those that

@@ -1,4 +1,4 @@
-"""(u, m) of one context from one pair of covariances, up to one bit (MATH.md 3.2).
+"""(u, m) of one context from one pair of covariances, up to one bit (docs/math.md, One context, one pair).
 
 In coordinates where the control has identity covariance, a single-node intervention changes the precision by
 ``P_k − I = u uᵀ − m mᵀ`` with ``‖m‖ = 1``: m is the target's row of ``B_0 H``, u its intervened row. The difference
@@ -14,7 +14,7 @@ All contexts together know more: the noise rows M of all latents, with columns g
 
     ℓ(M) = N log|det M| − ½ Σ_i m_i (Σ_{k∉𝒯_i} n_k S_k) m_iᵀ + Σ_k n_k/2 · log(g_kᵀ S_k^{-1} g_k) + const
 
-of MATH.md 3.4, which needs no order, and the intervened rows follow as ``u_k ∝ S_k^{-1} g_k``.
+(the same section has the proof). It needs no order, and the intervened rows follow as ``u_k ∝ S_k^{-1} g_k``.
 """
 
 from collections.abc import Sequence
@@ -200,11 +200,10 @@ def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Seque
 
 
 def _choose_solutions(alone: Array, clash: Array, owner: IntArray) -> IntArray:
-    """One candidate per context with little misfit in total.
+    """Choose one solution per context, so that the misfits sum to little.
 
-    Start from what each says alone: the variance of its noise in all other contexts, which is what the linear system of
-    MATH.md 3.2 fits. Then change one at a time as long as the others agree better. Restarts were tried and find the
-    same (120 models, d = 5 to 60).
+    Start from what each solution says alone: the variance of its noise in all other contexts. Then change one choice at
+    a time as long as the others agree better. Restarts were tried and find the same (120 models, d = 5 to 60).
     """
     members = [np.flatnonzero(owner == q) for q in range(int(owner.max()) + 1)]
     chosen = np.array([mine[np.argmin(alone[mine])] for mine in members])

@@ -15,6 +15,18 @@ An experiment is a list of independent *cells*. Each cell returns rows of plain 
 So the numbers are the same in any order, in any number of processes, and after any interruption.
 
 Studies of real data are built from the same parts. They are in the folder ``studies`` of the repository.
+
+Both are made of these parts:
+
+=============  ==============================================================
+``base``       what an experiment is: cells, rows, a summary, figures, a page
+``runner``     cells run in parallel, and after a kill
+``draw``       figures of experiments
+``fits``       one fit and how far it is from the truth
+``page``       the page of an experiment
+``tables``     tables of a summary
+``off_model``  data that break one assumption
+=============  ==============================================================
 """
 
 from importlib import import_module

@@ -22,7 +22,9 @@ from latentdag.methods.starts import closed_form_start, context_pairs
 
 
 def fit_closed_form(m: Moments, options: Options) -> Fit:
-    """Closed form of MATH.md 3.1–3.2: no order needed, no iteration, no error carried from one latent to the next.
+    """Fit by the closed form (docs/math.md, One context, one pair).
+
+    It needs no order and no iteration, and carries no error from one latent to the next.
 
     ``details["ambiguous"]`` names the latents for which the data leave more than one candidate: the context, the other
     candidates' unmixing rows, how many nats worse they are, and why they are left.
