@@ -37,7 +37,7 @@ def _chain() -> LatentModel:
     B_0 = np.eye(3) - np.diag([0.8, 0.8], 1)
     scaled = [np.diag(np.where(np.arange(3) == i, 2.0, 1.0)) for i in range(3)]
     cut = [np.where((np.arange(3) == i)[:, None], np.eye(3), B_0) for i in range(3)]
-    return ce.pairs.model_of(np.eye(3), [B_0, *(D @ B for D, B in zip(scaled, cut, strict=True))])
+    return ce.counterexample.model_of(np.eye(3), [B_0, *(D @ B for D, B in zip(scaled, cut, strict=True))])
 
 
 #: The pairs, and what is identified in spite of them.
