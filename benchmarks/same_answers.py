@@ -58,16 +58,7 @@ def some_missing(model, seed, n):
 
 def cases():
     """Name, moments, method and options of every fit."""
-    sizes = [
-        (2, 2, 400),
-        (3, 5, 300),
-        (5, 10, 1000),
-        (5, 5, 2500),
-        (7, 9, 600),
-        (8, 8, 2500),
-        (9, 12, 1000),
-        (12, 12, 2500),
-    ]
+    sizes = [(2, 2, 400), (3, 5, 300), (5, 10, 1000), (5, 5, 2500), (7, 9, 600), (8, 8, 2500), (9, 12, 1000), (12, 12, 2500)]
     for seed in range(5):
         for d, p, n in sizes:
             for convention in ("figures", "text"):

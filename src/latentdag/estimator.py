@@ -18,11 +18,12 @@ from latentdag.data.moments import Moments
 from latentdag.methods.fitting import fit
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
+from latentdag.tl import latent_scores
 from latentdag.uncertainty.held_out import score
 
 
 class LatentDAG(TransformerMixin, BaseEstimator):
-    """Latent causal variables from samples of several contexts.
+    """Learn latent causal variables from samples of several contexts.
 
     Parameters
     ----------
@@ -169,11 +170,9 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     # ---- using ------------------------------------------------------------------------------------------------
 
     def transform(self, X: Any) -> Any:
-        """Latents (n, d) of features (n, p), columns as in ``latents_``; of a dask array, a dask array."""
+        """Return the latents (n, d) of features (n, p), columns as in ``latents_``; a dask array gives a dask array."""
         check_is_fitted(self)
         if _is_from(X, "anndata"):
-            from latentdag.tl import latent_scores
-
             return latent_scores(X, self.model_)
         X, names = _unwrap(X)
         if _is_from(X, "dask"):
@@ -182,7 +181,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         return self.model_.transform(validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False))
 
     def inverse_transform(self, Z: Any) -> np.ndarray:
-        """Features (n, p) that these latents (n, d) give: what else is in the features is at its mean."""
+        """Return the features (n, p) that these latents (n, d) give; everything else in the features is at its mean."""
         check_is_fitted(self)
         Z = check_array(Z, dtype=_FLOATS, input_name="Z")
         if Z.shape[1] != len(self.latents_):
@@ -190,7 +189,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         return np.asarray(self.model_.inverse_transform(Z))
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Gaussian log-likelihood per sample, each under the fitted law of its context.
+        """Return the Gaussian log-likelihood per sample, each under the fitted law of its context.
 
         See :func:`latentdag.uncertainty.held_out.score` for references that tell how good it is.
 
@@ -205,7 +204,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         return float(np.average(table["model"], weights=table["n"]))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the latents, after the contexts that target them."""
+        """Return the names of the latents, after the contexts that target them."""
         check_is_fitted(self)
         _check_feature_names_in(self, input_features)  # they play no part, but a wrong list is a mistake
         return np.array(self.latents_, dtype=object)
@@ -259,7 +258,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         return Moments.from_anndata(adata, y, control)
 
     def _control(self, contexts: Any, n_rows: int, reset: bool) -> Hashable | None:
-        """The control's label in these rows, which to score it need not be there."""
+        """Return the control's label in these rows; None where rows to be scored have no control."""
         codes, present = lb.factorize(contexts, n_rows)
         counts = np.bincount(codes, minlength=len(present))
         listed = f"the labels present are {lb.count_table(present, counts)}"
@@ -276,7 +275,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         return self.model_.control if self.model_.control in present else None
 
     def _remember_features(self, n: int, names: Any) -> None:
-        """What ``validate_data`` does, for data that must not go through it."""
+        """Remember number and names of features, as ``validate_data`` does, for data that must not go through it."""
         self.n_features_in_ = n
         if names is not None:
             self.feature_names_in_ = np.array([str(name) for name in names], dtype=object)
@@ -298,19 +297,19 @@ _FLOATS = [np.float64, np.float32]
 
 
 def _is_from(X: Any, package: str) -> bool:
-    """Whether X is an object of a package, which is not imported to find out."""
+    """Return True if X is an object of this package, without importing the package."""
     return type(X).__module__.split(".")[0] == package
 
 
 def _unwrap(X: Any) -> tuple[Any, list[str] | None]:
-    """A dask DataFrame as a dask array with column names; anything else as it is."""
+    """Return a dask DataFrame as a dask array with column names, and anything else as it is."""
     if _is_from(X, "dask") and hasattr(X, "to_dask_array"):
         return X.to_dask_array(lengths=True), [str(name) for name in X.columns]
     return X, None
 
 
 def _as_labels(y: Any) -> Any:
-    """Labels in memory: they are few bytes, wherever the rows are."""
+    """Return labels in memory: they are few bytes, wherever the rows are."""
     if _is_from(y, "dask"):
         y = y.compute()
     if hasattr(y, "to_pylist"):  # pyarrow's scalars are neither equal to nor sortable with what they hold

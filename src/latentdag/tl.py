@@ -31,7 +31,7 @@ MIN_CELLS = 3
 
 
 class LabelWarning(LatentDAGWarning):
-    """Some cells were left out of a fit for what their label says, or does not."""
+    """Some cells were left out of a fit, because they have no label or too few cells share it."""
 
 
 def latentdag(
@@ -105,7 +105,9 @@ def latentdag(
     """
     _check_key(key_added)
     if copy:
-        adata = _copied(adata)
+        if adata.isbacked:
+            raise ValueError("a backed AnnData has no copy in memory: use copy=False, or adata.to_memory() first")
+        adata = adata.copy()
     used, left_out = _usable(adata, context_key, control, min_cells)
     cells = adata if used.all() else adata[used]
     m = Moments.from_anndata(cells, context_key, control, layer=layer, mask_var=mask_var, adjust=adjust)
@@ -126,7 +128,7 @@ def latentdag(
 
 
 def fit_of(adata: "AnnData", key: str = "latentdag") -> Fit:
-    """The :class:`~latentdag.Fit` that :func:`latentdag` wrote, also after h5ad or zarr."""
+    """Return the :class:`~latentdag.Fit` that :func:`latentdag` wrote, also after h5ad or zarr."""
     stored = adata.uns.get(key)
     if not isinstance(stored, dict) or "fit" not in stored:
         raise ValueError(
@@ -141,7 +143,7 @@ def fit_of(adata: "AnnData", key: str = "latentdag") -> Fit:
 
 
 def latent_scores(adata: "AnnData", model: LatentModel, layer: str | None = None) -> np.ndarray:
-    """Latents (n_obs, d) of every cell, genes found by name, rows read in blocks.
+    """Return the latents (n_obs, d) of every cell: genes are found by name, rows are read in blocks.
 
     Raises
     ------
@@ -175,7 +177,7 @@ def _blocks(adata: "AnnData", layer: str | None) -> Iterator[tuple[slice, Any]]:
 
 
 def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: int) -> tuple[np.ndarray, dict[str, int]]:
-    """Which cells take part in the fit, and how many do not and why; those are reported."""
+    """Return which cells take part in the fit, and how many do not and why; warn about those that do not."""
     if context_key not in adata.obs:
         raise ValueError(f"obs has no column {context_key!r}; it has {list(adata.obs.columns)}")
     if min_cells < MIN_CELLS:
@@ -208,12 +210,6 @@ def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: in
     return used, {"n_cells": int(used.sum()), "n_unlabelled": int(missing.sum()), "n_in_few": int(few.sum())}
 
 
-def _copied(adata: "AnnData") -> "AnnData":
-    if adata.isbacked:
-        raise ValueError("a backed AnnData has no copy in memory: use copy=False, or adata.to_memory() first")
-    return adata.copy()
-
-
 def _check_key(key: str) -> None:
     if not isinstance(key, str) or not key or "/" in key:
         raise ValueError(f"key_added must be text without '/' (h5ad and zarr take that for a folder), got {key!r}")
@@ -223,7 +219,7 @@ def _check_key(key: str) -> None:
 
 
 def to_uns(found: Fit) -> dict[str, Any]:
-    """A fit as nested dictionaries of arrays and text, which h5ad and zarr can hold."""
+    """Return a fit as nested dictionaries of arrays and text, which h5ad and zarr can hold."""
     model = found.model
     texts = dict(zip(model.contexts, lb.text_names(model.contexts), strict=True))
     pairs = [(texts[context], name) for context, value in model.interventions.items() for name in value.targets]
@@ -248,6 +244,6 @@ def _text(names: Any) -> np.ndarray:
 
 
 def _params(values: dict[str, Any]) -> dict[str, Any]:
-    """Those that are set, as text and numbers."""
+    """Return the parameters that are text or numbers, and the version."""
     plain = {name: value for name, value in values.items() if isinstance(value, str | bool | int | float)}
     return plain | {"version": __version__}

@@ -21,8 +21,8 @@ from latentdag.cli.files import write_csv
 from latentdag.data import labels as lb
 from latentdag.data.matrices import looks_like_counts
 from latentdag.errors import RawCountsWarning
-from latentdag.report.findings import gather
-from latentdag.report.parts import context_records
+from latentdag.report.records import context_records
+from latentdag.report.results import Results
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Writing zarr v2 data:UserWarning"),
@@ -95,7 +95,7 @@ def test_labels_of_any_kind_name_the_same_contexts_everywhere(kind, tmp_path):
     assert same_labels(off.summary["context"], others)
     assert same_labels(groups.summary[["context", "other"]].to_numpy(dtype=object)[0], others)
     assert all(repr(each) and each._repr_html_() for each in (off, groups, membership))
-    records = context_records(found, m, gather(found, m, membership, None))
+    records = context_records(Results(found, m, tests=membership))
     assert len({record["context"] for record in records}) == 3
     assert all(record["decision"] and record["shrinkage"] is not None for record in records[1:])
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import networkx as nx
@@ -87,6 +88,30 @@ def test_the_result_folder_has_everything(screen, tmp_path):
     again = run(app, ["report", str(out), "--out", str(tmp_path / "r.md"), "--title", "Mine"])
     assert again.exit_code == 0, again.stderr
     assert "Mine" in (tmp_path / "r.md").read_text()
+
+
+def test_one_fit_computes_each_part_of_its_results_once(screen, tmp_path):
+    """Terminal, tables, figures, summary and page read one collection; no face computes what another has computed.
+
+    Three rank tests are the least: ranks zero and one for the report, and rank two inside the membership test.
+    """
+    path, _, _ = written(screen, "csv", tmp_path)
+    entered = Counter()
+
+    def count(frame, event, _):
+        if event == "call" and "latentdag" in frame.f_code.co_filename:
+            entered[frame.f_code.co_qualname] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        done = run(app, ["fit", str(path), "--control", "control", "--json", "--out", str(tmp_path / "o")])
+    finally:
+        sys.setprofile(before)
+    assert done.exit_code == 0, done.stderr
+    once = ("edge_table", "membership_test", "all_checks", "gather", "Fit.summary")
+    assert {name: entered[name] for name in once} == dict.fromkeys(once, 1)
+    assert entered["rank_test"] == 3
 
 
 def test_moments_then_test_then_fit(screen, tmp_path):

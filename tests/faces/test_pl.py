@@ -16,7 +16,7 @@ from latentdag.inference.bootstrap import bootstrap
 from latentdag.inference.shared_targets import target_groups
 from latentdag.methods.result import Fit
 from latentdag.pl.eigenvalues import eigenvalues, null_band
-from latentdag.pl.layout import arrange
+from latentdag.pl.graph import arranged
 from latentdag.uncertainty.held_out import score
 
 GENES = ["STAT1", "HSP90AA1", "NFKBIA"]
@@ -124,7 +124,7 @@ def test_names_neither_overlap_nor_leave_the_figure(d, several):
 def test_edges_run_down_and_between_the_names(d):
     graph = big_model(d).graph
     room = dict.fromkeys(graph, 0.8)
-    layout = arrange(graph, room, boxes=False)
+    layout = arranged(graph, room)
     at = np.array(list(layout.place.values()))
     for (cause, effect), bends in layout.bends.items():
         heights = [y for _, y in (layout.place[cause], *bends, layout.place[effect])]
@@ -138,7 +138,7 @@ def test_edges_run_down_and_between_the_names(d):
 def test_loners_come_last():
     graph = nx.DiGraph([("a", "b"), ("b", "c")])
     graph.add_node("alone")
-    layout = arrange(graph, dict.fromkeys(graph, 0.5), boxes=False)
+    layout = arranged(graph, dict.fromkeys(graph, 0.5))
     assert min(layout.place, key=lambda name: layout.place[name][1]) == "alone"
 
 

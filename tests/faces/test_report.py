@@ -19,7 +19,7 @@ from latentdag.inference.bootstrap import bootstrap
 from latentdag.inference.membership import membership_test
 from latentdag.inference.ranks import rank_test
 from latentdag.report.checks import STATUSES
-from latentdag.report.layout import HEIGHT, layered
+from latentdag.report.drawing import HEIGHT, graph_drawing
 
 #: What people, spreadsheets and attackers put into labels.
 CONTEXTS = [
@@ -224,7 +224,7 @@ def test_without_moments_or_tests_the_report_says_so(plain):
 
 
 def test_with_very_many_features_only_the_hypothesis_is_tested(plain, monkeypatch):
-    monkeypatch.setattr("latentdag.report.findings.TEST_UP_TO", 0)
+    monkeypatch.setattr("latentdag.report.evidence.TEST_UP_TO", 0)
     fit, m = plain
     made = report.collect(fit, m)
     assert made["verdict"]["status"] == "good"
@@ -296,25 +296,29 @@ def drawn_graphs(draw):
     n = draw(st.integers(1, 14))
     pairs = [(i, j) for j in range(n) for i in range(j)]
     edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
-    return n, edges, draw(st.lists(st.floats(44, 130), min_size=n, max_size=n))
+    lengths = draw(st.lists(st.integers(1, 14), min_size=n, max_size=n))
+    return [f"{i}".ljust(length, "x") for i, length in enumerate(lengths)], edges
 
 
 @given(drawn_graphs())
 def test_drawings_put_causes_above_effects_and_nothing_on_top_of_another(graph):
-    n, edges, widths = graph
-    drawing = layered(n, edges, widths)
-    for (u, v), path in zip(edges, drawing.paths, strict=True):
-        assert drawing.y[u] < drawing.y[v]
-        heights = [y for _, y in path]
+    names, pairs = graph
+    edges = [{"source": names[i], "target": names[j], "standardized_weight": 0.5} for i, j in pairs]
+    drawing = graph_drawing([{"latent": name} for name in names], edges)
+    nodes = drawing["nodes"]
+    for (i, j), path in zip(pairs, drawing["paths"], strict=True):
+        assert nodes[i]["y"] < nodes[j]["y"]
+        points = [tuple(map(float, point.split(","))) for point in re.split("[MC ]", path)[1:]]
+        heights = [y for _, y in points]
         assert heights == sorted(heights)
-        for end, (x, _) in ((u, path[0]), (v, path[-1])):
-            assert abs(x - drawing.x[end]) <= widths[end] / 2
-        assert all(0 <= x <= drawing.width and 0 <= y <= drawing.height for x, y in path)
-    for i in range(n):
-        assert widths[i] / 2 <= drawing.x[i] <= drawing.width - widths[i] / 2
-        for j in range(i):
-            apart = abs(drawing.y[i] - drawing.y[j]) >= HEIGHT
-            assert apart or abs(drawing.x[i] - drawing.x[j]) >= (widths[i] + widths[j]) / 2
+        for end, (x, _) in ((nodes[i], points[0]), (nodes[j], points[-1])):
+            assert abs(x - end["x"]) <= end["width"] / 2
+        assert all(0 <= x <= drawing["width"] and 0 <= y <= drawing["height"] for x, y in points)
+    for k, node in enumerate(nodes):
+        assert node["width"] / 2 <= node["x"] <= drawing["width"] - node["width"] / 2
+        for other in nodes[:k]:
+            apart = abs(node["y"] - other["y"]) >= HEIGHT
+            assert apart or abs(node["x"] - other["x"]) >= (node["width"] + other["width"]) / 2
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [("wt", 0), ("a", 1), ("a", 2), ("b", 1)], ["0", 0, 1, True + 1.5]])

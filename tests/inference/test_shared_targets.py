@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 import latentdag as ld
+from latentdag import pl as pl_groups
 from latentdag.inference.shared_targets import target_groups
-from latentdag.pl import groups as pl_groups
 
 A = np.array([[0, 0, 0, 0], [1.0, 0, 0, 0], [-0.8, 0.9, 0, 0], [0.7, 0, -1.0, 0]])
 NAMES = ["Z1", "Z2", "Z3", "Z4"]

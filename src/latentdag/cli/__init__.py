@@ -7,7 +7,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Entry point of the ``latentdag`` command."""
+    """Run the ``latentdag`` command."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         setattr(sys, name, _lasting(getattr(sys, name), number))
     try:
@@ -20,7 +20,10 @@ def main() -> None:
 
 
 def _lasting(stream: Any, number: int) -> Any:
-    """A standard stream that stays usable: closed from the start it leads nowhere; readers may leave (``| head``)."""
+    """Return a standard stream that stays usable.
+
+    A stream that was closed from the start leads nowhere. A reader may leave early, as in ``| head``.
+    """
     if stream is None:
         return open(os.devnull, "r+")  # takes the number that is free, so that no file of ours can get it
     if number == 0 or stream.isatty():
@@ -30,7 +33,7 @@ def _lasting(stream: Any, number: int) -> Any:
 
 
 class _Pipe(io.FileIO):
-    """Bytes to whoever reads them; what nobody reads any more is dropped, for the work is worth finishing."""
+    """Write bytes as long as somebody reads them, then drop them: the work is worth finishing without a reader."""
 
     lost = False
 

@@ -5,6 +5,7 @@ done, and the data speak against the model. Results go to stdout, progress and t
 """
 
 import json
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial, wraps
@@ -42,7 +43,7 @@ Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr; by
 
 
 def user_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Bad input ends with one line on stderr and exit code 2, never a traceback; our warnings are one line too."""
+    """End on bad input with one line on stderr and exit code 2, never a traceback; our warnings are one line too."""
 
     @wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> None:
@@ -66,6 +67,11 @@ def _one_line(usual: Callable[..., None], message: Warning | str, category: type
         usual(message, category, *rest)
 
 
+def _source(context_column: str, control: str, layer: str | None, adjust: str) -> dict[str, Any]:
+    """Return how to read data, as the functions behind the commands and ``parameters.json`` name it."""
+    return {"context_column": context_column, "control": control, "layer": layer, "adjust": adjust}
+
+
 def _version(asked: bool) -> None:
     if asked:
         typer.echo(f"latentdag {latentdag.__version__}")
@@ -77,6 +83,7 @@ def options(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
 ) -> None:
     """Learn latent causal models from perturbation experiments."""
+    os.environ["MPLBACKEND"] = "Agg"  # figures go to files: no command opens a window
 
 
 @app.command()
@@ -128,7 +135,7 @@ def moments(
     progress: Progress = None,
     as_json: Json = False,
 ) -> None:
-    """Count, mean and covariance of every context, in one pass over data of any size; goes on after a kill."""
+    """Compute count, mean and covariance of every context, in one pass over data of any size; goes on after a kill."""
     from latentdag.cli.files import read_moments
     from latentdag.cli.place import reserved
     from latentdag.cli.run import unfinished_moments
@@ -136,9 +143,7 @@ def moments(
 
     if out.suffix != ".npz":
         raise ValueError(f"{out}: moments are written as .npz")
-    source: dict[str, Any] = {
-        "context_column": context_column, "control": control, "layer": layer, "adjust": adjust,
-    }  # fmt: skip
+    source = _source(context_column, control, layer, adjust)
     with reserved(out, "moments", file=True) as place:
         found = read_moments(data, **source, checkpoint=unfinished_moments(place, data, source), progress=progress)
         found.save(out)
@@ -171,11 +176,16 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Recover latents, targets and graph from data; write a folder of results with a report."""
-    from latentdag.cli.run import Job, run_fit
+    from latentdag.cli.run import run_fit
 
-    options = {"intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened}
-    source = {"context_column": context_column, "control": control, "layer": layer, "adjust": adjust}
-    said = run_fit(Job(data, out, method, {**options, "gamma": gamma}, source, bootstrap, jobs, seed, truth, progress))
+    source = _source(context_column, control, layer, adjust)
+    options = {
+        "intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened, "gamma": gamma,
+    }  # fmt: skip
+    said = run_fit(
+        data, out, source, method, options,
+        replicates=bootstrap, jobs=jobs, seed=seed, truth=truth, progress=progress,
+    )  # fmt: skip
     typer.echo(json.dumps(said.as_json) if as_json else said.text)
     typer.echo(f"wrote {out}/: {', '.join(said.files)}", err=True)
 
@@ -192,11 +202,11 @@ def check(
     progress: Progress = None,
     as_json: Json = False,
 ) -> None:
-    """Do these data fit the model? Exit code 3 if they speak against it."""
+    """Test whether these data fit the model. Exit code 3 if they speak against it."""
     from latentdag.cli.files import read_moments
     from latentdag.cli.run import test_result
 
-    m = read_moments(data, context_column, control, layer=layer, adjust=adjust, progress=progress)
+    m = read_moments(data, **_source(context_column, control, layer, adjust), progress=progress)
     said, in_model = test_result(m, alpha, as_json)
     typer.echo(said)
     raise typer.Exit(0 if in_model else AGAINST)
@@ -210,7 +220,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     level: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Of the intervals.")] = 0.95,
 ) -> None:
-    """Write the report of a fit once more: as html, markdown or JSON, with a title, at another level."""
+    """Write the report of a fit again: as html, markdown or JSON, with a title, at another level."""
     from latentdag import report as pages
     from latentdag.cli.results import read_result
 
@@ -272,12 +282,11 @@ def workflow(
     progress: Progress = None,
     as_json: Json = False,
 ) -> None:
-    """The paper's workflow: screen to latents, latents to patients' survival, with the genes as baseline."""
+    """Run the paper's workflow: screen to latents, latents to patients' survival, with the genes as baseline."""
     from latentdag.cli.workflow import run_workflow
 
-    source = {
-        "context_column": context_column, "control": control, "layer": layer, "adjust": adjust, "root": root,
-        "survival": survival, "time_column": time_column, "event_column": event_column,
+    source = _source(context_column, control, layer, adjust) | {
+        "root": root, "survival": survival, "time_column": time_column, "event_column": event_column,
     }  # fmt: skip
     options = {
         "genes": genes, "n_genes": n_genes, "contexts": contexts, "min_cells": min_cells, "members_only": members_only,

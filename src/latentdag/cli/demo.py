@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import matplotlib
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from latentdag import pl
 from latentdag.cli.files import SCREEN, write_figure, write_screen
 from latentdag.cli.place import reserved
 from latentdag.cli.results import FIGURES, FILES, TABLES, file_names, write_result
@@ -16,7 +17,7 @@ from latentdag.methods.result import Fit
 from latentdag.model import metrics
 from latentdag.model.model import LatentModel
 from latentdag.model.simulate import random_model
-from latentdag.report.about import moments_hash
+from latentdag.report import Results, moments_hash
 
 
 def run_demo(folder: Path, seed: int, samples: int) -> None:
@@ -29,10 +30,11 @@ def run_demo(folder: Path, seed: int, samples: int) -> None:
             m = write_screen(new, truth, samples, seed, "gaussian")
         with progress.status("recovering the hidden variables …"):
             found = fit(m)
-        _write_figure(new / "graphs.png", truth, found)
         with progress.status("writing the report …"):
+            results = Results(found, m, seed=seed)
+            write_figure(new / "graphs", _draw(truth, results), ["png"])
             parameters = {"method": found.method, "seed": seed, "moments": moments_hash(m)}
-            write_result(new / "result", found, m, parameters)
+            write_result(new / "result", results, parameters)
     console.print(
         f"[bold]A simulated screen[/bold]: {m.n_features} features measured on {m.counts.sum():,} cells, one control "
         f"and {m.n_contexts} perturbations.\nBehind the features are {truth.n_latents} hidden causal variables that "
@@ -48,7 +50,7 @@ def run_demo(folder: Path, seed: int, samples: int) -> None:
 
 
 def _latent_table(truth: LatentModel, found: Fit) -> Table:
-    """One line per hidden variable: how well it was recovered, and its true and estimated causes."""
+    """Return one line per hidden variable: how well it was recovered, and its true and estimated causes."""
     table = Table(title="Hidden variables, causes first", title_justify="left")
     for column in ("hit by", "correlation with truth", "true causes", "estimated causes"):
         table.add_column(column)
@@ -67,6 +69,7 @@ def _latent_table(truth: LatentModel, found: Fit) -> Table:
 
 
 def _score_table(truth: LatentModel, found: Fit) -> Table:
+    """Return how far the fit is from the truth, by the numbers of :func:`latentdag.metrics.compare`."""
     scores = metrics.compare(truth, found)
     true_edges, edges = truth.graph.number_of_edges(), found.graph.number_of_edges()
     table = Table(title="Against the truth", title_justify="left", show_header=False)
@@ -79,19 +82,16 @@ def _score_table(truth: LatentModel, found: Fit) -> Table:
 
 
 def _covariance_error(truth: LatentModel, found: Fit) -> float:
-    """Median over contexts of the relative Frobenius distance between true and fitted covariance."""
-    return float(
-        np.median(
-            [
-                np.linalg.norm(found.model.covariance(c) - truth.covariance(c)) / np.linalg.norm(truth.covariance(c))
-                for c in truth.contexts
-            ]
-        )
-    )
+    """Return the median over contexts of the relative Frobenius distance between true and fitted covariance."""
+    apart = [
+        np.linalg.norm(found.model.covariance(c) - truth.covariance(c)) / np.linalg.norm(truth.covariance(c))
+        for c in truth.contexts
+    ]
+    return float(np.median(apart))
 
 
 def _signs_like(truth: LatentModel, found: Fit) -> Fit:
-    """The sign of a latent is a convention; take the truth's, so that colours can be compared."""
+    """Return the fit with the signs of the true latents: the sign is a convention, and colours should compare."""
     theirs = {name: found.model.latents.index(other) for name, other in metrics.paired_latents(truth, found).items()}
     sign = np.ones(truth.n_latents)
     for i, name in enumerate(truth.latents):
@@ -99,14 +99,12 @@ def _signs_like(truth: LatentModel, found: Fit) -> Fit:
     return replace(found, model=found.model.rescaled(sign))
 
 
-def _write_figure(path: Path, truth: LatentModel, found: Fit) -> None:
-    matplotlib.use("Agg")
+def _draw(truth: LatentModel, results: Results) -> Any:
+    """Draw the true and the estimated graph side by side, latents in the same places."""
     import matplotlib.pyplot as plt
 
-    from latentdag.pl import latent_graph
-
     figure, axes = plt.subplots(1, 2, figsize=(9, 5.5))
-    latent_graph(truth, axes[0], title="True latent graph")
-    latent_graph(_signs_like(truth, found), axes[1], like=truth, title=f"Estimated (method {found.method})")
-    write_figure(path, figure)
-    plt.close(figure)
+    pl.latent_graph(truth, axes[0], title="True latent graph")
+    found, title = _signs_like(truth, results.fit), f"Estimated (method {results.fit.method})"
+    pl.latent_graph(found, axes[1], like=truth, title=title, table=results.edges)
+    return figure

@@ -1,14 +1,15 @@
-"""Data that the commands read, and single files that they write."""
+"""Data that the commands read, and single files that they write, each whole or not at all."""
 
 import csv
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from latentdag.cli.limits import bounded_memory
 from latentdag.data import labels as lb
 from latentdag.data import stream
 from latentdag.data.moments import Moments
@@ -18,6 +19,10 @@ from latentdag.data.sources.reader import reading
 from latentdag.data.store import write_atomically
 from latentdag.model.model import LatentModel
 from latentdag.model.simulate import sample
+from latentdag.optional import optional
+
+#: Address space that opening a file may take at least, and per byte on disk.
+LEAST, PER_BYTE = 2**30, 30
 
 
 def read_moments(
@@ -30,7 +35,7 @@ def read_moments(
     checkpoint: Path | None = None,
     progress: bool | None = None,
 ) -> Moments:
-    """Moments from a ``.npz`` of moments, or from one row per sample in any format that can be streamed.
+    """Read moments from a ``.npz`` of moments, or from one row per sample in any format that can be streamed.
 
     Raises
     ------
@@ -39,21 +44,25 @@ def read_moments(
     """
     if path.suffix == ".npz":
         return Moments.load(path)
-    names = [name.strip() for name in adjust.split(",") if name.strip()]
     with reading(path):
         return stream.moments(
             path,
             context_column,
             _control(path, context_column, layer, control),
             layer=layer,
-            adjust=names or None,
+            adjust=listed_names(adjust) or None,
             checkpoint=checkpoint,
             progress=progress,
         )
 
 
+def listed_names(text: str) -> list[str]:
+    """Return the names in a list that is separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def _control(path: Path, context_column: str, layer: str | None, control: str) -> Hashable:
-    """The label that the user's text means: labels of parquet and AnnData can be numbers. Never a guess."""
+    """Return the label that the user's text means: labels of parquet and AnnData can be numbers. Never a guess."""
     if control and is_delimited(path):
         return control  # text tables have text labels
     with bounded_memory(path):
@@ -69,7 +78,40 @@ def _control(path: Path, context_column: str, layer: str | None, control: str) -
     return lb.as_label(meant[0]) if len(meant) == 1 else control
 
 
+@contextmanager
+def bounded_memory(path: Path) -> Iterator[None]:
+    """Bound memory in proportion to a file's size while it is opened, where the system can.
+
+    A damaged header can ask for terabytes: then the command should say so, not be killed by the system.
+    """
+    try:
+        import resource
+
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except (ImportError, OSError):
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = used + max(LEAST, PER_BYTE * size_on_disk(path))
+    wanted = min([wanted, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)])
+    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+    try:
+        yield
+    except MemoryError:
+        raise ValueError(f"{path} is damaged: opening it would take far more memory than it has bytes") from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def size_on_disk(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    if path.is_dir():
+        return sum(part.stat().st_size for part in path.rglob("*") if part.is_file())
+    return path.stat().st_size if path.is_file() else 0
+
+
 def write_text(path: Path, text: str) -> Path:
+    """Write text as UTF-8."""
     write_atomically(path, lambda file: file.write(text.encode()))
     return path
 
@@ -92,17 +134,30 @@ def _harmless(cell: Any) -> Any:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
-def write_figure(path: Path, figure: Any) -> Path:
-    """Save a matplotlib figure in the format of the path's suffix, without wide margins, the same bytes every time."""
-    kind = path.suffix[1:]
-    import matplotlib
+def write_parquet(path: Path, table: pd.DataFrame) -> None:
+    """Write a table as parquet: nothing of the moment, the machine or the version of pandas goes in."""
+    pyarrow: Any = optional("pyarrow", "big", "a parquet file")
+    parquet: Any = optional("pyarrow.parquet", "big", "a parquet file")
+    columns = pyarrow.Table.from_pandas(pd.DataFrame(table), preserve_index=False).replace_schema_metadata(None)
+    write_atomically(path, lambda file: parquet.write_table(columns, file, version="2.6", row_group_size=2**20))
 
-    with matplotlib.rc_context({"svg.hashsalt": "latentdag"}):
-        metadata = {"Date": None} if kind == "svg" else None
-        write_atomically(
-            path, lambda file: figure.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
-        )
-    return path
+
+def write_figure(path: Path, figure: Any, kinds: Sequence[str] = ("svg", "png")) -> None:
+    """Save a matplotlib figure without wide margins, the same bytes every time, and close it.
+
+    Parameters
+    ----------
+    path : without suffix
+    kinds : suffixes of the files to write
+    """
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context({"svg.hashsalt": "latentdag"}):
+        for kind in kinds:
+            shape: dict[str, Any] = {"format": kind, "dpi": 150, "bbox_inches": "tight"}
+            shape |= {"metadata": {"Date": None}} if kind == "svg" else {}
+            write_atomically(path.with_name(f"{path.name}.{kind}"), partial(figure.savefig, **shape))
+    plt.close(figure)
 
 
 #: Files of a simulated screen: samples, their moments, and the model they came from.
@@ -110,7 +165,7 @@ SCREEN = ("samples.csv", "moments.npz", "truth.npz")
 
 
 def write_screen(folder: Path, truth: LatentModel, n: int, seed: int, noise: str) -> Moments:
-    """Write samples of every context as csv, their moments, and the model they came from; returns the moments."""
+    """Write samples of every context as csv, their moments, and the model they came from; return the moments."""
     X, contexts = sample(truth, n, [seed, 1], noise)
     table = pd.DataFrame(X, columns=list(truth.feature_names))
     table.insert(0, "context", contexts)

@@ -51,7 +51,7 @@ class Place:
     command: str
 
     def unfinished(self, kind: str, about: Any) -> Path:
-        """Where progress of some kind of work is kept; that of other work is dropped, which is said."""
+        """Return where progress of some kind of work is kept; progress of other work is dropped, with a message."""
         text = json.dumps(about, sort_keys=True, default=str).encode("utf-8", "backslashreplace")
         return self.only(self.work / f"{kind}-{hashlib.sha256(text).hexdigest()[:12]}")
 
@@ -65,7 +65,7 @@ class Place:
 
     @contextmanager
     def replaced(self) -> Iterator[Path]:
-        """An empty folder; at the end its files take the places of those of the last run, but not after an error."""
+        """Give an empty folder; at the end its files replace those of the last run, but not after an error."""
         new = self.work / "new"
         with writing(self.out):
             new.mkdir()
@@ -173,7 +173,7 @@ def check_settled(folder: Path) -> None:
 
 
 def read_list(folder: Path) -> dict[str, list[str]]:
-    """The files in a folder that each command wrote, none of them outside it."""
+    """Return the files that each command wrote into a folder; names that lead out of the folder are left out."""
     path = folder / LIST
     if not path.exists():
         return {}
@@ -188,6 +188,7 @@ def read_list(folder: Path) -> dict[str, list[str]]:
 
 
 def write_list(folder: Path, files: dict[str, list[str]]) -> None:
+    """Write the list of the files in a folder, by command."""
     text = json.dumps(files, indent=1) + "\n"
     write_atomically(folder / LIST, lambda file: file.write(text.encode()))
 
@@ -208,7 +209,7 @@ def _check_kind(out: Path, real: Path, file: bool) -> None:
 
 
 def _marked(place: Place) -> IO[bytes]:
-    """The hidden folder, made and marked as this run's; writing the mark also shows that there is space."""
+    """Make the hidden folder and return its mark, open and held. Writing the mark also shows that there is space."""
     work = place.work
     if work.is_dir() and not (work / "lock").exists() and any(work.iterdir()):
         raise ValueError(f"{work} was not written by latentdag: move it, or choose another place with --out")

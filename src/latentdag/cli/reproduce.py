@@ -8,14 +8,12 @@ import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
 
 import pandas as pd
 
 from latentdag import experiments
-from latentdag.cli.files import write_figure, write_text
+from latentdag.cli.files import write_figure, write_parquet, write_text
 from latentdag.cli.place import reserved
-from latentdag.data.store import write_atomically
 from latentdag.experiments.base import Experiment, Settings
 from latentdag.experiments.page import page, summary
 from latentdag.experiments.runner import chunk_folder, run_cells
@@ -43,7 +41,7 @@ def reproduce(
     scheduler: str | None = None,
     progress: bool | None = None,
 ) -> list[tuple[Path, list[str]]]:
-    """Run experiments and write what they found; returns each folder with its findings."""
+    """Run experiments, write what they found, and return each folder with its findings."""
     if fit is not None and [each.name for each in asked] != ["semisynthetic"]:
         raise ValueError("--fit is the generative model of 'semisynthetic'; no other experiment takes one")
     for package, extra in (("pyarrow", "big"), ("matplotlib", "plot")):
@@ -61,31 +59,18 @@ def reproduce(
 
 
 def write_outcome(folder: Path, experiment: Experiment, settings: Settings, rows: pd.DataFrame) -> list[str]:
-    """Write every run, the summary, figures and the page into an empty folder; returns the findings."""
+    """Write every run, the summary, figures and the page into an empty folder, and return the findings."""
     outcome = experiment.summarize(rows, settings)
     write_parquet(folder / "runs.parquet", rows)
     said = summary(experiment, settings, outcome)
     write_text(folder / "summary.json", json.dumps(said, indent=1, ensure_ascii=False) + "\n")
     figures = experiment.draw(rows, settings)
     for name, figure in figures.items():
-        for kind in ("svg", "png"):
-            write_figure(folder / f"{name}.{kind}", figure)
+        write_figure(folder / name, figure)
     write_text(folder / "README.md", page(experiment, settings, said, list(figures)))
     return list(outcome.findings)
 
 
-def write_parquet(path: Path, rows: pd.DataFrame) -> None:
-    """The same bytes for the same rows: nothing of the moment, the machine or the version of pandas goes in."""
-    pyarrow: Any = optional("pyarrow", "big", "a parquet file")
-    parquet: Any = optional("pyarrow.parquet", "big", "a parquet file")
-    table = pyarrow.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(None)
-
-    def write(file: IO[bytes]) -> None:
-        parquet.write_table(table, file, version="2.6", compression="snappy", row_group_size=2**20)
-
-    write_atomically(path, write)
-
-
 def said_of(done: Sequence[tuple[Path, list[str]]]) -> str:
-    """Findings for the terminal."""
+    """Return the findings as text for the terminal."""
     return "\n\n".join("\n".join([f"{folder.name}:", *(f"  {line}" for line in lines)]) for folder, lines in done)

@@ -1,22 +1,25 @@
 """The folder that a fit leaves behind: its files, and reading them again."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import pandas as pd
 
-from latentdag.cli.files import write_csv, write_figure, write_text
+from latentdag import pl, report
+from latentdag.cli.files import write_csv, write_figure, write_parquet, write_text
 from latentdag.cli.place import check_settled
-from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.schema import whole
-from latentdag.data.store import read_json, write_atomically
+from latentdag.data.store import read_json
 from latentdag.errors import FileError
 from latentdag.inference.stability import Bootstrap
 from latentdag.methods.result import Fit
+from latentdag.report import Results
 
 #: Files of a result; those of TABLES are in ``tables``, as csv and parquet, those of FIGURES in ``figures``.
 TABLES = ("edges", "unmixing", "intervals", "targets", "stability")
@@ -28,7 +31,7 @@ FILES = (
 
 
 def file_names(files: Iterable[str], tables: Iterable[str], figures: Iterable[str]) -> list[str]:
-    """Where files, tables and figures of a result are in its folder."""
+    """Return where files, tables and figures of a result are in its folder."""
     return [
         *files,
         *(f"tables/{name}.{kind}" for name in tables for kind in ("csv", "parquet")),
@@ -37,26 +40,30 @@ def file_names(files: Iterable[str], tables: Iterable[str], figures: Iterable[st
 
 
 def write_result(
-    folder: Path, found: Fit, m: Moments, parameters: Mapping[str, Any], bootstrap: Bootstrap | None = None
+    folder: Path, results: Results, parameters: Mapping[str, Any], page: Results | None = None
 ) -> list[str]:
-    """Write everything about a fit into an empty folder; returns the names of the files, in order."""
+    """Write everything about a fit into an empty folder, and return the names of the files, in order.
+
+    Nothing is computed here: every file is read from ``results``, the report from ``page`` where that is given.
+    """
+    found = results.fit
     found.save(folder / "fit.npz")
     found.model.save(folder / "model.npz")
-    m.save(folder / "moments.npz")
     write_text(folder / "parameters.json", json.dumps(parameters, indent=1) + "\n")
-    write_text(folder / "summary.txt", found.summary() + "\n")
-    for name, table in tables(found, bootstrap).items():
+    write_text(folder / "summary.txt", results.summary + "\n")
+    for name, table in results.tables.items():
         write_table(folder / "tables" / name, table)
     write_graph(folder, found)
-    write_figures(folder / "figures", found, m, bootstrap)
-    if bootstrap is not None:
-        bootstrap.save(folder / "bootstrap.npz")
-    write_report(folder / "report.html", found, m, bootstrap, parameters)
+    write_figures(folder / "figures", results)
+    for name, part in (("moments.npz", results.moments), ("bootstrap.npz", results.bootstrap)):
+        if part is not None:
+            part.save(folder / name)
+    write_report(folder / "report.html", page or results)
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def read_result(folder: Path) -> tuple[Fit, Moments, Bootstrap | None, dict[str, Any]]:
-    """What :func:`write_result` wrote.
+    """Read what :func:`write_result` wrote: fit, moments, bootstrap and parameters.
 
     Raises
     ------
@@ -79,45 +86,16 @@ def read_result(folder: Path) -> tuple[Fit, Moments, Bootstrap | None, dict[str,
     return found, m, bootstrap, parameters
 
 
-def tables(found: Fit, bootstrap: Bootstrap | None) -> dict[str, pd.DataFrame]:
-    """All tables of a result, by name."""
-    changes = found.model.interventions
-    texts = lb.text_names(found.model.contexts)[1:]
-    made = {
-        "edges": found.edges(level=0.95),
-        "unmixing": pd.DataFrame(found.model.unmixing, columns=list(found.model.feature_names)).assign(
-            latent=list(found.latents)
-        ),
-        "intervals": found.confidence_intervals(),
-        "targets": pd.DataFrame(
-            [(text, name) for text, hit in zip(texts, changes.values(), strict=True) for name in hit.targets],
-            columns=["context", "latent"],
-        ),
-    }
-    made["unmixing"] = made["unmixing"][["latent", *found.model.feature_names]]
-    if bootstrap is not None:
-        made["stability"] = bootstrap.summary.reset_index()
-    return made
-
-
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """As csv (see :func:`latentdag.cli.files.write_csv`), and as parquet where pyarrow is there."""
+    """Write a table as csv (see :func:`latentdag.cli.files.write_csv`), and as parquet where pyarrow is installed."""
     write_csv(path.with_suffix(".csv"), table)
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        return
-    text = table.copy()
-    for column in text.columns[[dtype.kind == "O" for dtype in text.dtypes]]:
-        text[column] = text[column].astype(str)
-    text.attrs = {}  # notes are for people, and not all of them are JSON
-    made = pyarrow.Table.from_pandas(text, preserve_index=False)
-    write_atomically(path.with_suffix(".parquet"), lambda file: parquet.write_table(made, file))
+    if find_spec("pyarrow"):
+        text = {name: column.astype(str) for name, column in table.items() if column.dtype.kind == "O"}
+        write_parquet(path.with_suffix(".parquet"), table.assign(**text))
 
 
 def write_graph(folder: Path, found: Fit) -> None:
-    """The latent graph as GraphML and as DOT."""
+    """Write the latent graph as GraphML and as DOT."""
     graph: nx.DiGraph = nx.DiGraph()
     for position, name in enumerate(found.order):
         hit = [str(c) for c, value in found.model.interventions.items() if name in value.targets]
@@ -139,42 +117,30 @@ def _quoted(name: str) -> str:
 
 
 def _xml(text: str) -> str:
-    """Characters that XML cannot hold, as question marks."""
+    """Return text with question marks for the characters that XML cannot hold."""
     return "".join(c if c in "\t\n\r" or 0x20 <= ord(c) <= 0xD7FF or ord(c) >= 0xE000 else "?" for c in text)
 
 
-def write_figures(folder: Path, found: Fit, m: Moments, bootstrap: Bootstrap | None) -> None:
-    """Every figure as svg and png, where matplotlib is there."""
-    try:
-        import matplotlib
-    except ImportError:
+def write_figures(folder: Path, results: Results) -> None:
+    """Write every figure as svg and png, where matplotlib is installed."""
+    if not find_spec("matplotlib"):
         return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    from latentdag import pl
-
-    drawings = {"latent-graph": lambda: pl.latent_graph(found), "mixing": lambda: pl.mixing(found)}
-    drawings["spectra"] = lambda: pl.spectra(m)
-    if found.graph.number_of_edges():
-        drawings["edges"] = lambda: pl.edges(found)
+    found, table, bootstrap = results.fit, results.edges, results.bootstrap
+    drawings: dict[str, Callable[[], Any]] = {
+        "latent-graph": lambda: pl.latent_graph(found, table=table),
+        "mixing": lambda: pl.mixing(found),
+    }
+    if results.moments is not None:
+        drawings["spectra"] = partial(pl.spectra, results.moments)
+    if len(table):
+        drawings["edges"] = lambda: pl.edges(found, table=table)
     if bootstrap is not None:
-        drawings["order-stability"] = lambda: pl.order_stability(bootstrap)
+        drawings["order-stability"] = partial(pl.order_stability, bootstrap)
     for name, draw in drawings.items():
-        figure: Any = draw().figure
-        for kind in ("svg", "png"):
-            write_figure(folder / f"{name}.{kind}", figure)
-        plt.close(figure)
+        write_figure(folder / name, draw().figure)
 
 
-def write_report(
-    path: Path, found: Fit, m: Moments, bootstrap: Bootstrap | None, parameters: Mapping[str, Any]
-) -> None:
-    """The page, where jinja2 is there."""
-    try:
-        import jinja2  # noqa: F401
-    except ImportError:
-        return
-    from latentdag import report
-
-    report.write(found, path, m, bootstrap=bootstrap, seed=parameters.get("seed"))
+def write_report(path: Path, results: Results) -> None:
+    """Write the page, where jinja2 is installed."""
+    if find_spec("jinja2"):
+        report.write(results, path)

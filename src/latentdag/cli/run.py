@@ -1,4 +1,4 @@
-"""What ``latentdag fit`` and ``latentdag test`` do, between reading and writing."""
+"""``latentdag fit`` and ``latentdag test``: from data to results, and what they tell the terminal."""
 
 import json
 from dataclasses import dataclass
@@ -6,22 +6,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from latentdag import __version__
 from latentdag.cli.files import read_moments
 from latentdag.cli.place import Place, reserved
 from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, write_result
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
+from latentdag.data.store import to_plain
 from latentdag.inference.bootstrap import bootstrap as resample
 from latentdag.inference.membership import membership_test
 from latentdag.methods.fitting import fit
 from latentdag.methods.options import Options, check_method
-from latentdag.methods.result import Fit
+from latentdag.model.metrics import compare
 from latentdag.model.model import LatentModel
-from latentdag.report.about import moments_hash, versions
+from latentdag.report import Results, moments_hash, versions
 
 
 @dataclass(frozen=True)
@@ -33,82 +31,70 @@ class Said:
     files: list[str]
 
 
-@dataclass(frozen=True)
-class Job:
-    """What ``latentdag fit`` was asked to do.
+def run_fit(
+    data: Path,
+    out: Path,
+    source: dict[str, Any],
+    method: str,
+    options: dict[str, Any],
+    *,
+    replicates: int,
+    jobs: int,
+    seed: int,
+    truth: Path | None,
+    progress: bool | None,
+) -> Said:
+    """Read data, fit them, resample, compare with the truth, and write the folder of results.
 
-    Attributes
+    Parameters
     ----------
-    options : of all methods; each takes its own
+    data, out : paths
     source : how to read the data
-    replicates : of the bootstrap
+    method, options : of all methods; each takes its own
+    replicates : of the bootstrap; 0 for none
+    jobs : processes
+    seed : of the bootstrap
+    truth : a model to compare with
+    progress : whether to show it; by default in a terminal
     """
-
-    data: Path
-    out: Path
-    method: str
-    options: dict[str, Any]
-    source: dict[str, Any]
-    replicates: int
-    jobs: int
-    seed: int
-    truth: Path | None
-    progress: bool | None
-
-
-def run_fit(job: Job) -> Said:
-    """Read, fit, resample, compare, write."""
-    known = None if job.truth is None else LatentModel.load(job.truth)
-    check_method(job.method)
-    if job.data.is_dir() and job.data.resolve() == job.out.resolve():
-        raise ValueError(f"{job.out} holds the data: choose another folder for the results with --out")
-    with reserved(job.out, "fit", file_names(FILES, TABLES, FIGURES), MARKS) as place:
-        return _fit_and_write(job, known, place)
-
-
-def _fit_and_write(job: Job, known: LatentModel | None, place: Place) -> Said:
-    began, method, seed = datetime.now(UTC), job.method, job.seed
-    kept = unfinished_moments(place, job.data, job.source)
-    m = read_moments(job.data, **job.source, checkpoint=kept, progress=job.progress)
-    chosen = Options.among(method, job.options | {"penalty": _penalty(job.options["penalty"])})
-    found = fit(m, **chosen, n_jobs=job.jobs, progress=job.progress)
-    stability = None
-    if job.replicates:
-        stability = resample(
-            m,
-            job.replicates,
-            fit=found,
-            rng=seed,
-            n_jobs=job.jobs,
-            checkpoint=place.unfinished("bootstrap", [__version__, moments_hash(m), chosen.to_json(), seed]),
-            progress=job.progress,
-        )
-    parameters = {
-        "data": str(job.data),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round((datetime.now(UTC) - began).total_seconds(), 1),
-        "method": method,
-        "options": chosen.to_json(),
-        "source": job.source,
-        "bootstrap": job.replicates,
-        "seed": seed,
-        "versions": versions(),
-        "moments": moments_hash(m),
-    }
-    with place.replaced() as new:
-        files = write_result(new, found, m, parameters, stability)
-    text, compared = found.summary(), {}
+    known = None if truth is None else LatentModel.load(truth)
+    check_method(method)
+    if data.is_dir() and data.resolve() == out.resolve():
+        raise ValueError(f"{out} holds the data: choose another folder for the results with --out")
+    with reserved(out, "fit", file_names(FILES, TABLES, FIGURES), MARKS) as place:
+        began = datetime.now(UTC)
+        m = read_moments(data, **source, checkpoint=unfinished_moments(place, data, source), progress=progress)
+        chosen = Options.among(method, options | {"penalty": _penalty(options["penalty"])})
+        found, stability, digest = fit(m, **chosen, n_jobs=jobs, progress=progress), None, moments_hash(m)
+        if replicates:
+            kept = place.unfinished("bootstrap", [__version__, digest, chosen.to_json(), seed])
+            stability = resample(m, replicates, fit=found, rng=seed, n_jobs=jobs, checkpoint=kept, progress=progress)
+        ended = datetime.now(UTC)
+        parameters = {
+            "data": str(data),
+            "finished": ended.isoformat(timespec="seconds"),
+            "seconds": round((ended - began).total_seconds(), 1),
+            "method": method,
+            "options": chosen.to_json(),
+            "source": source,
+            "bootstrap": replicates,
+            "seed": seed,
+            "versions": versions(),
+            "moments": digest,
+        }
+        results = Results(found, m, bootstrap=stability, seed=seed)
+        with place.replaced() as new:
+            files = write_result(new, results, parameters)
+    text, said = results.summary, _as_json(results)
     if known is not None:
-        from latentdag.model.metrics import compare
-
         scores = compare(known, found)
         text += "\n\nagainst the given model\n" + scores.round(4).to_string()
-        compared = {"against_truth": {str(k): _plain(v) for k, v in scores.items()}}
-    return Said(text, {**_as_json(found), **compared, "out": str(job.out)}, files)
+        said["against_truth"] = to_plain(scores.to_dict())
+    return Said(text, {**said, "out": str(out)}, files)
 
 
 def unfinished_moments(place: Place, data: Path, source: dict[str, Any]) -> Path:
-    """Where the sums so far are kept: a rerun of the same work goes on."""
+    """Return where the sums so far are kept: a rerun of the same work goes on from there."""
     return place.unfinished("moments", [__version__, str(data.resolve()), source])
 
 
@@ -119,41 +105,31 @@ def _penalty(text: str) -> str | float:
         return text
 
 
-def _as_json(found: Fit) -> dict[str, Any]:
+def _as_json(results: Results) -> dict[str, Any]:
+    found = results.fit
     texts = lb.text_names(found.model.contexts)[1:]
-    return {
-        "method": found.method,
-        "order": list(found.order),
-        "targets": dict(zip(texts, (list(v.targets) for v in found.model.interventions.values()), strict=True)),
-        "edges": records(found.edges()),
-        "loglik": _plain(found.loglik),
-        "bic": _plain(found.bic),
-        "converged": bool(found.converged),
-    }
+    return to_plain(
+        {
+            "method": found.method,
+            "order": list(found.order),
+            "targets": dict(zip(texts, (list(v.targets) for v in found.model.interventions.values()), strict=True)),
+            "edges": results.edges.drop(columns=["lower", "upper"]).to_dict("records"),
+            "loglik": found.loglik,
+            "bic": found.bic,
+            "converged": bool(found.converged),
+        }
+    )
 
 
 def test_result(m: Moments, alpha: float, as_json: bool) -> tuple[str, bool]:
-    """The membership test as text or JSON, and whether the data fit the model."""
+    """Return the membership test as text or JSON, and whether the data fit the model."""
     found = membership_test(m, alpha=alpha)
     if not as_json:
         return str(found), found.in_model
     said = {
         "in_model": bool(found.in_model),
         "verdict": found.verdict,
-        "contexts": records(found.summary.reset_index()),
+        "contexts": found.summary.reset_index().to_dict("records"),
         "drop": [str(c) for c in found.drop],
     }
-    return json.dumps(said), found.in_model
-
-
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of a table as plain types; ``null`` for what is not a number."""
-    return [{str(k): _plain(v) for k, v in row.items()} for row in table.to_dict("records")]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value if isinstance(value, str | int | float | bool | type(None)) else str(value)
+    return json.dumps(to_plain(said)), found.in_model

@@ -1,8 +1,6 @@
-"""What ``latentdag workflow`` does between reading and writing."""
+"""``latentdag workflow``: read a screen and a cohort, run the workflow, write the fit and what survival says."""
 
-import json
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,17 +8,18 @@ from typing import Any
 
 import pandas as pd
 
-from latentdag import datasets, report
+from latentdag import datasets
 from latentdag import workflow as wf
-from latentdag.cli.files import write_figure
-from latentdag.cli.place import Place, reserved
+from latentdag.cli.files import listed_names, write_figure
+from latentdag.cli.place import reserved
 from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, write_result, write_table
-from latentdag.cli.run import Said, records
+from latentdag.cli.run import Said
 from latentdag.data.sources.reader import reading
+from latentdag.data.store import to_plain
 from latentdag.datasets.containers import Cohort, Screen
 from latentdag.datasets.variants import names_in
 from latentdag.optional import optional
-from latentdag.report.about import moments_hash, versions
+from latentdag.report import Results, moments_hash, versions
 
 #: Columns of a survival table that are looked for, unless others are named.
 TIMES, EVENTS = ("time", "OS.time", "_OS"), ("event", "OS", "_OS_IND")
@@ -34,49 +33,38 @@ SURVIVAL_FIGURES = ("latent-graph-survival", "hazard-latents", "hazard-genes")
 def run_workflow(
     screen: str, cohort: str, out: Path, source: dict[str, Any], options: dict[str, Any], progress: bool | None
 ) -> Said:
-    """Read a screen and a cohort, run the workflow, write the fit's folder and into it what survival says."""
+    """Read a screen and a cohort, run the workflow, and write the folder of the fit with what survival says."""
     names = file_names((*FILES, *PAGES), (*TABLES, *SURVIVAL_TABLES), (*FIGURES, *SURVIVAL_FIGURES))
     with reserved(out, "fit", names, MARKS) as place:
-        return _run_and_write(screen, cohort, place, source, options, progress)
-
-
-def _run_and_write(
-    screen: str, cohort: str, place: Place, source: dict[str, Any], options: dict[str, Any], progress: bool | None
-) -> Said:
-    began = time.monotonic()
-    measured, adjust = read_screen(screen, source)
-    patients = read_cohort(cohort, source)
-    chosen = dict(options)
-    chosen["genes"] = names_in(Path(chosen["genes"])) if chosen["genes"] else None
-    chosen["contexts"] = _names(chosen["contexts"]) or None
-    found = wf.run(measured, patients, adjust=adjust, progress=progress, **chosen)
-    parameters = {
-        "screen": screen,
-        "cohort": cohort,
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - began, 1),
-        "method": found.fit.method,
-        "options": {name: value for name, value in options.items() if name != "rng"},
-        "source": {name: str(value) for name, value in source.items() if value},
-        "seed": options["rng"],
-        "versions": versions(),
-        "moments": moments_hash(found.moments),
-    }
-    with place.replaced() as new:
-        files = write_result(new, found.fit, found.moments, parameters)
-        files = sorted({*files, *_write(new, found)})
-    return Said("\n".join(found.sentences()), _as_json(found, place.out), files)
+        began = time.monotonic()
+        measured, adjust = read_screen(screen, source)
+        patients = read_cohort(cohort, source)
+        chosen = dict(options)
+        chosen["genes"] = names_in(Path(chosen["genes"])) if chosen["genes"] else None
+        chosen["contexts"] = listed_names(chosen["contexts"]) or None
+        found = wf.run(measured, patients, adjust=adjust, progress=progress, **chosen)
+        parameters = {
+            "screen": screen,
+            "cohort": cohort,
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - began, 1),
+            "method": found.fit.method,
+            "options": {name: value for name, value in options.items() if name != "rng"},
+            "source": {name: str(value) for name, value in source.items() if value},
+            "seed": options["rng"],
+            "versions": versions(),
+            "moments": moments_hash(found.moments),
+        }
+        with place.replaced() as new:
+            # with the samples, tests and errors of the fit's own page hold without Gaussian noise too
+            page = Results(found.fit, found.moments, tests=found.membership, data=found.samples, title=found.screen)
+            files = write_result(new, Results(found.fit, found.moments), parameters, page)
+            files = sorted({*files, *_write(new, found)})
+    return Said("\n".join(found.sentences()), _as_json(found, out), files)
 
 
 def _write(out: Path, found: wf.Workflow) -> list[str]:
-    """Pages, tables and figures of survival, beside those of the fit; returns their names."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    from latentdag.workflow.page import figures
-
+    """Write pages, tables and figures of survival beside those of the fit, and return their names."""
     tables = (
         found.latents.reset_index(names="latent"),
         found.genes.reset_index(names="gene"),
@@ -87,14 +75,8 @@ def _write(out: Path, found: wf.Workflow) -> list[str]:
     )
     for name, table in zip(SURVIVAL_TABLES, tables, strict=True):
         write_table(out / "tables" / name, table)
-    for name, figure in figures(found).items():
-        for kind in ("svg", "png"):
-            write_figure(out / "figures" / f"{name}.{kind}", figure)
-        plt.close(figure)
-    # once more, with the samples: tests and errors of the fit's own page then hold without Gaussian noise too
-    report.write(
-        found.fit, out / "report.html", found.moments, tests=found.membership, data=found.samples, title=found.screen
-    )
+    for name, figure in wf.page_figures(found).items():
+        write_figure(out / "figures" / name, figure)
     for name in PAGES:
         wf.write(found, out / name, report_link="report.html")
     return file_names(PAGES, SURVIVAL_TABLES, SURVIVAL_FIGURES)
@@ -105,25 +87,26 @@ def _aligned(found: wf.Workflow) -> list[float]:
 
 
 def _as_json(found: wf.Workflow, out: Path) -> dict[str, Any]:
-    said = {
-        "in_model": bool(found.membership.in_model),
-        "verdict": found.membership.verdict,
-        "order": list(found.fit.order),
-        "edges": records(found.edges),
-        "latents": records(found.latents.reset_index(names="latent")),
-        "significant_latents": found.significant,
-        "significant_genes": [str(g) for g in found.genes.index[found.genes["significant"]]],
-        "out": str(out),
-    }
-    return json.loads(json.dumps(said))
+    return to_plain(
+        {
+            "in_model": bool(found.membership.in_model),
+            "verdict": found.membership.verdict,
+            "order": list(found.fit.order),
+            "edges": found.edges.to_dict("records"),
+            "latents": found.latents.reset_index(names="latent").to_dict("records"),
+            "significant_latents": found.significant,
+            "significant_genes": [str(g) for g in found.genes.index[found.genes["significant"]]],
+            "out": str(out),
+        }
+    )
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_screen(screen: str, source: dict[str, Any]) -> tuple[Screen, list[str]]:
-    """A screen by the name of a data set, or from an .h5ad file; and the covariates to regress out."""
-    adjust, root = _names(source["adjust"]), source["root"]
+    """Read a screen, by the name of a data set or from an .h5ad file; return it with the covariates to regress out."""
+    adjust, root = listed_names(source["adjust"]), source["root"]
     if screen == "papalexi_thp1":
         return datasets.papalexi_thp1(root, strict=True), adjust or ["rep"]
     if screen == "kras":
@@ -141,7 +124,7 @@ def read_screen(screen: str, source: dict[str, Any]) -> tuple[Screen, list[str]]
 
 
 def read_cohort(cohort: str, source: dict[str, Any]) -> Cohort:
-    """A cohort by the name of a data set, or from a table of expression and one of survival."""
+    """Read a cohort, by the name of a data set or from a table of expression and one of survival."""
     if cohort == "tcga_luad":
         return datasets.tcga_luad(source["root"])
     path = Path(cohort)
@@ -181,7 +164,3 @@ def _table(path: Path) -> pd.DataFrame:
         made = pd.read_csv(path, index_col=0, sep="\t" if ".tsv" in path.suffixes else ",")
     made.index = made.index.astype(str)
     return made
-
-
-def _names(text: str | Iterable[str]) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()] if isinstance(text, str) else list(text)

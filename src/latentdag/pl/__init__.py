@@ -1,13 +1,14 @@
 """Figures. Every function takes ``ax=None``, draws on it and returns it; matplotlib is imported when one is drawn."""
 
-from latentdag.pl.eigenvalues import spectra
+from latentdag.pl.canvas import LINE, NEUTRAL, NODE, NODE_EDGE, axes, name_width, short  # noqa: F401
+from latentdag.pl.eigenvalues import eigenvalues, spectra  # noqa: F401
 from latentdag.pl.forest import edges
 from latentdag.pl.graph import latent_graph
-from latentdag.pl.groups import target_groups
+from latentdag.pl.heatmaps import mixing, order_stability, target_groups
 from latentdag.pl.held_out import predicted, scores
-from latentdag.pl.loadings import mixing
-from latentdag.pl.precedence import order_stability
+from latentdag.pl.layout import Layout, layered  # noqa: F401
 
+#: The figures. The other names above are what figures outside this package share with them.
 __all__ = [
     "edges",
     "latent_graph",

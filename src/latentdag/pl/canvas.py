@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
+from latentdag.tl import fit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,7 @@ LONGEST_NAME = 24
 
 
 def pyplot() -> Any:
-    """matplotlib, or how to get it."""
+    """Import matplotlib, or say how to get it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError:
@@ -31,21 +32,19 @@ def pyplot() -> Any:
     return plt
 
 
-def axes(ax: "Axes | None", width: float, height: float) -> "Axes":
-    """The axes given, or new ones in a figure of this size in inches, laid out so that no name is cut off."""
+def axes(ax: "Axes | None", width: float, height: float, layout: str = "constrained") -> "Axes":
+    """Return the axes given, or new ones in a figure of this size in inches, laid out so that no name is cut off."""
+    plt = pyplot()
     if ax is not None:
         return ax
-    _, made = pyplot().subplots(figsize=(min(width, LARGEST), min(height, LARGEST)), layout="constrained")
-    return made
+    return plt.subplots(figsize=(min(width, LARGEST), min(height, LARGEST)), layout=layout)[1]
 
 
 def fit_in(source: Any, key: str) -> Fit | LatentModel:
-    """The fit or model in what a user has at hand: itself, a fitted estimator, or AnnData."""
+    """Return the fit or model in what a user has at hand: itself, a fitted estimator, or AnnData."""
     if isinstance(source, Fit | LatentModel):
         return source
     if hasattr(source, "uns"):
-        from latentdag.tl import fit_of
-
         return fit_of(source, key)
     if isinstance(getattr(source, "fit_", None), Fit):
         return source.fit_
@@ -55,31 +54,26 @@ def fit_in(source: Any, key: str) -> Fit | LatentModel:
     )
 
 
-def model_in(source: Any, key: str) -> LatentModel:
-    found = fit_in(source, key)
-    return found.model if isinstance(found, Fit) else found
-
-
 def short(name: Any, longest: int = LONGEST_NAME) -> str:
-    """A name that fits; the end is cut, since names of one family differ there less often than names at all."""
+    """Return a name that fits; the end is cut, where the names of different things differ least often."""
     text = " ".join(str(name).split())
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def name_width(names: Sequence[str], size: float) -> float:
-    """Inches of the longest of these names at a font size."""
+    """Return the width of the longest of these names at a font size, in inches."""
     return INCHES_PER_CHARACTER * size * max((len(name) for name in names), default=0)
 
 
 def fitting_size(ax: "Axes", n: int, *, along: str, largest: float = 8.0) -> float:
-    """Font size at which n names do not overlap along the axes' "x" or "y"."""
+    """Return the font size at which n names do not overlap along the axes' "x" or "y"."""
     box = ax.get_window_extent()
     inches = (box.width if along == "x" else box.height) / ax.figure.dpi
     return max(min(largest, 60.0 * inches / max(n, 1)), 2.0)
 
 
 def name_ticks(ax: "Axes", names: Sequence[str], *, along: str, largest: float = 8.0) -> None:
-    """One tick per name, upright along x where they would not fit side by side."""
+    """Set one tick per name, upright along x where names would not fit side by side."""
     size = fitting_size(ax, len(names), along=along, largest=largest)
     shown = [short(name) for name in names]
     if along == "y":

@@ -25,7 +25,7 @@ TRACY_WIDOM = {0.95: 0.9793, 0.975: 1.4538, 0.99: 2.0234, 0.995: 2.4224}
 
 
 def spectra(m: Moments, ax: "Axes | None" = None, *, level: float = 0.95, title: str | None = None) -> "Axes":
-    """Generalised eigenvalues of every context's covariance against the control's.
+    """Draw the generalised eigenvalues of every context's covariance against the control's.
 
     Eigenvalues above the band are blue, below it orange. The band holds all eigenvalues of a context that is like the
     control with probability ``level``; with Gaussian samples.
@@ -66,13 +66,15 @@ def spectra(m: Moments, ax: "Axes | None" = None, *, level: float = 0.95, title:
     between = "25" if high < 1000 * low else ""  # 0.2, 0.5, 2, 5 … where a few decades leave room
     ax.yaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in between else "")
     ax.set_title(title or f"grey: {100 * level:g} % of contexts like the control\n({r} dimensions)", fontsize=9)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
+    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 
 def eigenvalues(m: Moments) -> np.ndarray:
-    """Generalised eigenvalues (K, r) of each context's covariance against the control's, in the range of the data."""
+    """Return the generalised eigenvalues (K, r) of each context's covariance against the control's.
+
+    They are computed within the r dimensions in which the data vary.
+    """
     if m.control is None or len(m.contexts) < 2:
         raise ValueError("spectra compare contexts with a control: these moments need one of each")
     U = m.range
@@ -86,7 +88,7 @@ def eigenvalues(m: Moments) -> np.ndarray:
 
 
 def null_band(r: int, nu_0: int, nu_k: int, level: float = 0.95) -> tuple[float, float]:
-    """Bounds of all r eigenvalues of two sample covariances of the same law, by degrees of freedom."""
+    """Return the bounds of all r eigenvalues of two sample covariances of the same law, by degrees of freedom."""
     tail = round(1 - (1 - level) / 2, 6)
     if tail not in TRACY_WIDOM:
         raise ValueError(f"level must be one of {[round(2 * t - 1, 6) for t in TRACY_WIDOM]}, got {level}")
@@ -95,7 +97,7 @@ def null_band(r: int, nu_0: int, nu_k: int, level: float = 0.95) -> tuple[float,
 
 
 def _largest(r: int, below: int, above: int, s: float) -> float:
-    """Quantile of the largest eigenvalue of a covariance (``above`` degrees of freedom) against another."""
+    """Return a quantile of the largest eigenvalue of one covariance (``above`` degrees of freedom) against another."""
     N = below + above - 1
     gamma = 2 * np.arcsin(np.sqrt((min(r, above) - 0.5) / N))
     phi = 2 * np.arcsin(np.sqrt((max(r, above) - 0.5) / N))

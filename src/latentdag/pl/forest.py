@@ -22,10 +22,12 @@ def edges(
     n: int | None = 60,
     data: Any = None,
     title: str | None = None,
+    table: pd.DataFrame | None = None,
 ) -> "Axes":
-    """Effects between latents of unit variance, with intervals, the surest first.
+    """Draw the effects between latents of unit variance, with intervals, the surest first.
 
-    Filled points are significant: ``q_value`` at most ``1 − level``, or there in so many of a bootstrap's replicates.
+    Filled points are significant: the ``q_value`` is at most ``1 − level``, or a bootstrap found the edge in at least
+    this share (``level``) of its replicates.
 
     Parameters
     ----------
@@ -37,20 +39,24 @@ def edges(
         For AnnData: the ``key_added`` of :func:`latentdag.tl.latentdag`.
     level : float
     n : int or None
-        At most so many edges; None draws all.
+        Draw at most this many edges; None draws all.
     data : (X, contexts), optional
         For a fit: samples, for intervals that hold for any noise.
     title : optional
+    table : DataFrame, optional
+        For a fit: what :meth:`latentdag.Fit.edges` gave at this level, where it was made before.
     """
-    table = _of_bootstrap(source, level) if isinstance(source, Bootstrap) else _of_fit(source, key, level, data)
-    total = len(table)
-    table = table.iloc[:n]
+    if isinstance(source, Bootstrap):
+        every = _of_bootstrap(source, level)
+    else:
+        every = _of_fit(_tested(source, key, level, data) if table is None else table, level)
+    shown = every.iloc[:n]
     names = [
-        f"{short(cause)} → {short(effect)}" for cause, effect in zip(table["source"], table["target"], strict=True)
+        f"{short(cause)} → {short(effect)}" for cause, effect in zip(shown["source"], shown["target"], strict=True)
     ]
     ax = axes(ax, 3.6 + name_width(names, 8), 1.1 + LINE * max(len(names), 2))
     for row, (weight, low, high, sure) in enumerate(
-        zip(table["weight"], table["lower"], table["upper"], table["sure"], strict=True)
+        zip(shown["weight"], shown["lower"], shown["upper"], shown["sure"], strict=True)
     ):
         colour = POSITIVE if weight > 0 else NEGATIVE
         if np.isfinite([low, high]).all():
@@ -59,7 +65,7 @@ def edges(
     ax.axvline(0.0, color="#999999", linewidth=0.8, zorder=0)
     ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
     ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
-    has_intervals = bool(np.isfinite(table["lower"]).any())
+    has_intervals = bool(np.isfinite(shown["lower"]).any())
     ax.set_xlabel(
         "effect in s.d."
         + (
@@ -69,20 +75,22 @@ def edges(
         ),
         fontsize=9,
     )
-    left_out = f"{len(names)} of {total} edges, the surest" if len(names) < total else None
+    left_out = f"{len(names)} of {len(every)} edges, the surest" if len(names) < len(every) else None
     if title or left_out:
         ax.set_title("\n".join(text for text in (title, left_out) if text), fontsize=10)
-    for side in ("top", "right", "left"):
-        ax.spines[side].set_visible(False)
+    ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
     return ax
 
 
-def _of_fit(source: Any, key: str, level: float, data: Any) -> pd.DataFrame:
+def _tested(source: Any, key: str, level: float, data: Any) -> pd.DataFrame:
     found = fit_in(source, key)
     if isinstance(found, LatentModel):
         raise TypeError("a LatentModel has no uncertainty: pass the Fit, or a Bootstrap")
-    table = found.edges(level=level, data=data)
+    return found.edges(level=level, data=data)
+
+
+def _of_fit(table: pd.DataFrame, level: float) -> pd.DataFrame:
     # deviations of the latents as known: intervals scale with their weight
     factor = table["standardized_weight"] / table["weight"]
     ends = np.sort(np.array([table["lower"] * factor, table["upper"] * factor]), axis=0)

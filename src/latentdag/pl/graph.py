@@ -1,9 +1,10 @@
 """The latent graph in layers, with a box for each context: the paper's figure."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
@@ -19,7 +20,7 @@ from latentdag.pl.canvas import (
     pyplot,
     short,
 )
-from latentdag.pl.layout import Layout, arrange
+from latentdag.pl.layout import Edge, layered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +33,14 @@ LONGEST_LIST = 22
 
 #: Inches between two names, and that the legend takes across.
 GAP, LEGEND_WIDTH = 0.22, 4.8
+
+#: Inches between rows, and more where names carry boxes; around it all; below, for a legend.
+ROW, BOX_ROW, MARGIN, BELOW = 0.75, 0.15, 0.3, 0.4
+
+#: Inches that a bend takes across, at least and at most, and those that all bends of a row may take together.
+BEND = (0.13, 0.3, 3.0)
+
+Point = tuple[float, float]
 
 DASHES = (0, (4, 2.5))
 
@@ -48,8 +57,9 @@ def latent_graph(
     like: Any = None,
     title: str | None = None,
     legend: bool = True,
+    table: pd.DataFrame | None = None,
 ) -> "Axes":
-    """The latent graph in layers, sources on top, with a box for each context (the paper's figure).
+    """Draw the latent graph in layers, sources on top, with a box for each context (the paper's figure).
 
     Edges are as wide as the effect between latents of unit variance, blue if positive and orange if negative, dashed if
     not significant. Latents without any edge have no place in the order: they are at the bottom.
@@ -74,6 +84,8 @@ def latent_graph(
         Put latents where this source's are, to compare two graphs side by side.
     title : optional
     legend : bool
+    table : DataFrame, optional
+        Of :meth:`latentdag.Fit.edges`, where it was made before: then it is not computed again.
     """
     plt = pyplot()
     found = fit_in(source, key)
@@ -85,7 +97,7 @@ def latent_graph(
     shape = graph if like is None else _standardized(fit_in(like, key), 0.0)
     if set(shape) != set(graph):
         raise ValueError(f"like= has other latents: {sorted(set(shape) ^ set(graph))[:5]}; rename them first")
-    layout = arrange(shape, {name: 2 * max(half[name][:2]) + GAP for name in shape}, bool(boxes), LEGEND_WIDTH)
+    layout = arranged(shape, {name: 2 * max(half[name][:2]) + GAP for name in shape}, BOX_ROW if boxes else 0.0)
     if ax is None:
         extra = 0.35 if title else 0.0
         _, ax = plt.subplots(figsize=(min(layout.width, LARGEST), min(layout.height + extra, LARGEST)))
@@ -95,7 +107,7 @@ def latent_graph(
     ax.set_aspect("equal")
     ax.set_axis_off()
     scale = _scale(ax, layout)
-    doubtful = _doubtful(source, found, key, level)
+    doubtful = _doubtful(source, found, key, level, table)
     for edge in sorted(graph.edges(data="weight"), key=lambda e: abs(e[2])):
         _draw_edge(ax, edge, layout, half, scale, dashed=edge[:2] in doubtful)
     for name, text in shown.items():
@@ -118,22 +130,44 @@ def latent_graph(
     return ax
 
 
+class Arranged(NamedTuple):
+    """Size of the figure, place of each latent, and the bends of each edge from cause to effect; y is negative."""
+
+    width: float
+    height: float
+    place: dict[str, Point]
+    bends: dict[Edge, list[Point]]
+
+
+def arranged(graph: nx.DiGraph, room: dict[str, float], above: float = 0.0) -> Arranged:
+    """Lay out a graph in inches, with room ``above`` every name."""
+    layout, step, top = layered(graph, room, BEND), ROW + above, MARGIN + 0.1 + above
+    width = max(layout.width + 2 * MARGIN, LEGEND_WIDTH)
+    left = 0.5 * (width - layout.width)
+    place = {name: (left + x, -top - step * layout.row[name]) for name, x in layout.x.items()}
+    bends = {
+        edge: [(left + x, place[edge[0]][1] - step * number) for number, x in enumerate(across, start=1)]
+        for edge, across in layout.bends.items()
+    }
+    return Arranged(width, top + step * (layout.n_rows - 1) + MARGIN + BELOW, place, bends)
+
+
 def _half_size(name: str, contexts: str | None) -> tuple[float, float, float, float]:
-    """Half of the width of a name, below and (with its box) above, and how far it reaches down and up, in inches."""
+    """Return half the width of a name below and (with its box) above, and how far it reaches down and up, in inches."""
     across = 0.5 * name_width([name], NAME_SIZE) + 0.06
     if contexts is None:
         return across, across, 0.13, 0.13
     return across, max(across, 0.5 * name_width([contexts], CONTEXT_SIZE) + 0.04), 0.13, 0.29
 
 
-def _scale(ax: "Axes", layout: Layout) -> float:
-    """How much of its full size the figure has on these axes."""
+def _scale(ax: "Axes", layout: Arranged) -> float:
+    """Return the share of its full size that the figure has on these axes."""
     box, dpi = ax.get_window_extent(), ax.figure.dpi
     return max(min(box.width / dpi / layout.width, box.height / dpi / layout.height, 1.0), 0.2)
 
 
 def _standardized(source: Fit | LatentModel, min_weight: float) -> nx.DiGraph:
-    """The latent graph with effects between latents of unit variance."""
+    """Return the latent graph with effects between latents of unit variance."""
     scaled = (source.model if isinstance(source, Fit) else source).rescaled("unit-variance")
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(scaled.latents)
@@ -145,7 +179,7 @@ def _standardized(source: Fit | LatentModel, min_weight: float) -> nx.DiGraph:
 
 
 def _boxes(model: LatentModel) -> dict[str, str]:
-    """The contexts of each latent that is not just called after its only one."""
+    """Return the contexts of each latent as text, unless the only one is the name of the latent."""
     found = {}
     for name in model.latents:
         hits = [str(c) for c, value in model.interventions.items() if name in value.targets]
@@ -158,20 +192,22 @@ def _boxes(model: LatentModel) -> dict[str, str]:
     return found
 
 
-def _doubtful(source: Any, found: Fit | LatentModel, key: str, level: float | None) -> set[tuple[str, str]]:
-    """Edges that the data do not support at this level; none where there are no tests."""
+def _doubtful(
+    source: Any, found: Fit | LatentModel, key: str, level: float | None, table: pd.DataFrame | None
+) -> set[Edge]:
+    """Return the edges that the data do not support at this level; none where there are no tests."""
     if level is None or not isinstance(found, Fit):
         return set()
-    table: Any = source.uns[key]["edges"] if hasattr(source, "uns") else found.edges()
-    q = np.asarray(table["q_value"], dtype=float)
-    pairs = zip(table["source"], table["target"], q > level, strict=True)  # nan, where there is no test, is not larger
-    return {(str(cause), str(effect)) for cause, effect, above in pairs if above}
+    if table is None:
+        table = pd.DataFrame(source.uns[key]["edges"]) if hasattr(source, "uns") else found.edges()
+    weak = table[table["q_value"] > level]  # nan, where there is no test, is not larger
+    return set(zip(weak["source"], weak["target"], strict=True))
 
 
 def _draw_edge(
     ax: "Axes",
     edge: tuple[str, str, float],
-    layout: Layout,
+    layout: Arranged,
     half: dict[str, tuple[float, float, float, float]],
     scale: float,
     dashed: bool,
@@ -198,7 +234,7 @@ def _draw_edge(
 
 
 def _border(centre: np.ndarray, direction: np.ndarray, half: tuple[float, float, float, float]) -> np.ndarray:
-    """Where a line from the centre of a name leaves its box."""
+    """Return the point where a line from the centre of a name leaves its box."""
     across, up = np.abs(direction)
     above = int(direction[1] > 0)
     step = min(half[above] / across if across else np.inf, half[2 + above] / up if up else np.inf, 0.9)
@@ -206,7 +242,7 @@ def _border(centre: np.ndarray, direction: np.ndarray, half: tuple[float, float,
 
 
 def _smooth(points: np.ndarray) -> Any:
-    """A curve through the points that is upright at every bend, so that it passes between names."""
+    """Return a curve through the points that is upright at every bend, so that it passes between names."""
     from matplotlib.path import Path
 
     vertices, codes = [points[0]], [Path.MOVETO]

@@ -26,7 +26,7 @@ def predicted(
     n_names: int = 5,
     title: str | None = None,
 ) -> "Axes":
-    """Predicted against observed change of every feature, in units of its deviation in the control.
+    """Draw the predicted against the observed change of every feature, in units of its deviation in the control.
 
     Vertical bars are the prediction's intervals, horizontal ones the sampling error of what was observed, at the same
     level. Points are blue where the two agree within their errors, orange where they do not; the worst have names.
@@ -80,7 +80,7 @@ def predicted(
 
 
 def scores(table: pd.DataFrame, ax: "Axes | None" = None, *, title: str | None = None) -> "Axes":
-    """How much better than "nothing happened" each held-out context is predicted, in nats per sample.
+    """Draw how much better than "nothing happened" each held-out context is predicted, in nats per sample.
 
     The law that fits the held-out samples themselves best is a bar: no prediction can pass its end, and with few
     samples in many dimensions none comes near. The sum of single shifts is a ring, the model a point: blue where it
@@ -111,8 +111,7 @@ def scores(table: pd.DataFrame, ax: "Axes | None" = None, *, title: str | None =
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8, frameon=False)
     if title:
         ax.set_title(title, fontsize=10, pad=40)
-    for side in ("top", "right", "left"):
-        ax.spines[side].set_visible(False)
+    ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
     return ax
 

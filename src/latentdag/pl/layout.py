@@ -1,8 +1,9 @@
-"""Where the latents of a graph go: rows from sources down, edges led between the names. Units are inches.
+"""Where to draw the latents of a graph: rows of causes above rows of effects, with few crossings.
 
-Sugiyama's method: every latent is as high as its longest path from a source allows; an edge that passes rows gets a
-bend in each of them; bends and names are ordered together so that few edges cross, and pulled towards what they are
-linked with as far as room allows.
+This is Sugiyama's method, for figures and for the page of a report. Every latent stands as high as its longest path
+from a source allows. An edge that passes a row gets a bend in it, so that the edge runs between names and not through
+them. Sweeps up and down sort each row by its neighbours, which removes crossings. Then each item moves as near to its
+neighbours as the room of the others allows, which is an isotonic regression. The same graph gives the same drawing.
 """
 
 from collections.abc import Hashable, Mapping
@@ -10,72 +11,100 @@ from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
+from scipy.optimize import isotonic_regression
 
-#: Inches between rows, and more where names carry boxes; around it all; below, for a legend.
-ROW, BOX_ROW, MARGIN, BELOW = 0.75, 0.15, 0.3, 0.4
+#: Sweeps over all rows: to remove crossings, and to place items across.
+SWEEPS = 24
 
-#: Inches that a bend takes across, at least and at most, and those that all bends of a row may take if they can.
-BEND, WIDE_BEND, ALL_BENDS = 0.13, 0.3, 3.0
+#: Bends beyond which edges run straight: nobody follows single edges in such a drawing.
+MOST_BENDS = 2500
+
+#: How firmly a bend keeps its line, compared with a name: straight edges are easy to follow.
+FIRMNESS = 3.0
 
 Edge = tuple[str, str]
-Point = tuple[float, float]
+Row = list[Hashable]
 
 
 class Layout(NamedTuple):
-    """Size of the figure, position of each latent, and the bends of each edge from cause to effect; y is negative."""
+    """A drawing: across in the unit of the names' room, from 0 to ``width``; down in rows, from 0 to ``n_rows − 1``.
+
+    Attributes
+    ----------
+    width : float
+    n_rows : int
+    x : mapping of latent to its middle across
+    row : mapping of latent to its row
+    bends : mapping of edge to the place across of its bend in each row that it passes, from cause to effect
+    """
 
     width: float
-    height: float
-    place: dict[str, Point]
-    bends: dict[Edge, list[Point]]
+    n_rows: int
+    x: dict[str, float]
+    row: dict[str, int]
+    bends: dict[Edge, list[float]]
 
 
-def arrange(graph: nx.DiGraph, room: Mapping[str, float], boxes: bool, min_width: float = 0.0) -> Layout:
-    """Lay out a latent graph.
+def layered(
+    graph: nx.DiGraph, room: Mapping[str, float], bend: tuple[float, float, float], row_length: int = 6
+) -> Layout:
+    """Lay out an acyclic graph in rows; latents without any edge come last.
 
     Parameters
     ----------
-    graph : DiGraph
-    room : mapping of latent to the inches that its name takes across
-    boxes : bool
-        Whether names carry boxes above them.
-    min_width : float
-        Inches.
+    graph : DiGraph over names
+    room : mapping of name to the room that it takes across
+    bend : (least, most, together)
+        Room that a bend takes across, at least and at most, and that all bends of a row may take together.
+    row_length : int
+        Latents that a row may hold; more in graphs of so many latents that they would give very many rows.
+
+    Examples
+    --------
+    >>> import networkx as nx
+    >>> drawing = layered(nx.DiGraph([("a", "b"), ("a", "c")]), {"a": 2, "b": 2, "c": 2}, (1, 1, 1))
+    >>> drawing.row, drawing.x["a"] == (drawing.x["b"] + drawing.x["c"]) / 2
+    ({'a': 0, 'b': 1, 'c': 1}, True)
     """
     loners = sorted(nx.isolates(graph))
-    linked = graph.subgraph([name for name in graph if name not in set(loners)])
-    rows, chains = _with_bends(linked, _split([sorted(layer) for layer in nx.topological_generations(linked)]))
+    linked = graph.subgraph(set(graph) - set(loners))
+    rows, chains = _with_bends(linked, _bounded(_layers(linked), row_length))
     links: nx.Graph = nx.Graph()
     for (cause, effect), bends in chains.items():
         nx.add_path(links, [cause, *bends, effect])
-    _uncross(rows, links)
-    most = max((sum(not isinstance(item, str) for item in row) for row in rows), default=0)
-    bend = min(max(ALL_BENDS / max(most, 1), BEND), WIDE_BEND)
-    size: dict[Hashable, float] = {item: bend for chain in chains.values() for item in chain} | dict(room)
+    rows = _uncrossed(rows, links)
+    crowd = max((sum(not isinstance(item, str) for item in row) for row in rows), default=0)
+    least, most, together = bend
+    size: dict[Hashable, float] = dict.fromkeys(links, min(max(together / max(crowd, 1), least), most)) | dict(room)
     x = _coordinates(rows, links, size)
-    named = [[item for item in row if isinstance(item, str)] for row in rows]
-    for row in _split([loners]) if loners else []:  # they have no place in the order, so they come last
-        at = np.cumsum([room[name] for name in row]) - 0.5 * np.array([room[name] for name in row])
-        middle = 0.5 * (min(x.values(), default=0.0) + max(x.values(), default=0.0))
-        x.update(dict(zip(row, at - at.mean() + middle, strict=True)))
-        named.append(row)
-    step, top = ROW + (BOX_ROW if boxes else 0.0), MARGIN + 0.1 + (BOX_ROW if boxes else 0.0)
+    middle = 0.5 * (min(x.values(), default=0.0) + max(x.values(), default=0.0))
+    for row in _bounded([loners], 6):
+        room_of_row = np.array([room[name] for name in row])
+        start = np.cumsum(room_of_row) - 0.5 * room_of_row
+        x.update(zip(row, (start - start.mean() + middle).tolist(), strict=True))
+        rows.append(list(row))
     left = min(x[item] - 0.5 * size[item] for item in x)
-    right = max(x[item] + 0.5 * size[item] for item in x)
-    width = max(right - left + 2 * MARGIN, min_width)
-    shift = 0.5 * (width - right - left)
-    depth = {name: number for number, row in enumerate(named) for name in row}
-    place = {name: (x[name] + shift, -top - step * number) for name, number in depth.items()}
-    points = {
-        edge: [(x[b] + shift, -top - step * (depth[edge[0]] + 1 + i)) for i, b in enumerate(chain)]
-        for edge, chain in chains.items()
-    }
-    return Layout(width, top + step * (len(named) - 1) + MARGIN + BELOW, place, points)
+    width = max(x[item] + 0.5 * size[item] for item in x) - left
+    names = {item: number for number, row in enumerate(rows) for item in row if isinstance(item, str)}
+    return Layout(
+        width,
+        len(rows),
+        {name: x[name] - left for name in names},
+        names,
+        {edge: [x[item] - left for item in chain] for edge, chain in chains.items()},
+    )
 
 
-def _split(layers: list[list[str]]) -> list[list[str]]:
-    """Layers in rows of bounded length."""
-    longest = max(6, int(np.ceil(1.2 * np.sqrt(sum(map(len, layers))))))
+def _layers(graph: nx.DiGraph) -> list[list[str]]:
+    """Return latents by their longest path from a source; sources come down to just above their first effect."""
+    depth = {name: number for number, layer in enumerate(nx.topological_generations(graph)) for name in layer}
+    depth |= {name: min(depth[effect] for effect in graph[name]) - 1 for name in graph if not graph.in_degree(name)}
+    return [sorted(name for name in graph if depth[name] == number) for number in sorted(set(depth.values()))]
+
+
+def _bounded(layers: list[list[str]], row_length: int) -> list[list[str]]:
+    """Return the layers as rows of bounded length; a layer without latents gives no row."""
+    longest = max(row_length, int(np.ceil(1.2 * np.sqrt(sum(map(len, layers))))))
     rows = []
     for layer in layers:
         n_rows = -(-len(layer) // longest)
@@ -83,59 +112,62 @@ def _split(layers: list[list[str]]) -> list[list[str]]:
     return rows
 
 
-def _with_bends(graph: nx.DiGraph, rows: list[list[str]]) -> tuple[list[list[Hashable]], dict[Edge, list[Hashable]]]:
-    """Rows with a bend for every edge that passes them, and the bends of each edge."""
+def _with_bends(graph: nx.DiGraph, rows: list[list[str]]) -> tuple[list[Row], dict[Edge, Row]]:
+    """Return rows with a bend for every edge that passes them, and the bends of each edge."""
     depth = {name: number for number, row in enumerate(rows) for name in row}
-    full: list[list[Hashable]] = [list(row) for row in rows]
-    chains: dict[Edge, list[Hashable]] = {}
-    for cause, effect in graph.edges:
-        chains[cause, effect] = [(cause, effect, number) for number in range(depth[cause] + 1, depth[effect])]
-        for bend, number in zip(chains[cause, effect], range(depth[cause] + 1, depth[effect]), strict=True):
-            full[number].append(bend)
-    return full, chains
+    passed = {(u, v): range(depth[u] + 1, depth[v]) for u, v in graph.edges}
+    if sum(map(len, passed.values())) > MOST_BENDS:
+        passed = dict.fromkeys(passed, range(0))
+    full: list[Row] = [list(row) for row in rows]
+    for edge, numbers in passed.items():
+        for number in numbers:
+            full[number].append((*edge, number))
+    return full, {edge: [(*edge, number) for number in numbers] for edge, numbers in passed.items()}
 
 
-def _uncross(rows: list[list[Hashable]], links: nx.Graph) -> None:
-    """Order each row by where its neighbours in the row above, then below, stand: few crossings after some sweeps."""
-    number = {item: r for r, row in enumerate(rows) for item in row}
-    rank = {item: float(i) for row in rows for i, item in enumerate(row)}
-    for sweep in range(24):
-        step = 1 if sweep % 2 == 0 else -1
+def _uncrossed(rows: list[Row], links: nx.Graph) -> list[Row]:
+    """Sort each row by the mean place of its neighbours above, then below, in turns; return the best rows seen."""
+    number = {item: k for k, row in enumerate(rows) for item in row}
+    place = {item: k - len(row) / 2 for row in rows for k, item in enumerate(row)}
+    below = {item: [other for other in links[item] if number[other] > number[item]] for item in number}
+    above = {item: [other for other in links[item] if number[other] < number[item]] for item in number}
+    best, fewest = [list(row) for row in rows], _crossings(rows, below, place)
+    for sweep in range(SWEEPS):
+        near, step = (above, 1) if sweep % 2 == 0 else (below, -1)
         for row in rows[::step]:
-            middle = {}
-            for item in row:
-                near = [rank[other] for other in links[item] if (number[item] - number[other]) * step > 0]
-                middle[item] = float(np.mean(near)) if near else rank[item]
-            row.sort(key=lambda item: (middle[item], str(item)))
-            rank.update({item: i - (len(row) - 1) / 2 for i, item in enumerate(row)})
+            row.sort(key=lambda item: (_mean(place, near[item] or [item]), place[item]))
+            place.update({item: k - len(row) / 2 for k, item in enumerate(row)})
+        found = _crossings(rows, below, place)
+        if found < fewest:
+            best, fewest = [list(row) for row in rows], found
+    return best
 
 
-def _coordinates(rows: list[list[Hashable]], links: nx.Graph, room: Mapping[Hashable, float]) -> dict[Hashable, float]:
-    """Each item near the mean of its neighbours, as far as the room of the others in its row allows."""
+def _crossings(rows: list[Row], below: Mapping[Hashable, Row], place: Mapping[Hashable, float]) -> int:
+    """Return the number of pairs of edges that cross between neighbouring rows."""
+    total = 0
+    for row in rows:
+        ends = np.array([(place[item], place[other]) for item in row for other in below[item]]).reshape(-1, 2)
+        left_of = ends[:, 0][:, None] < ends[:, 0]
+        total += int(np.count_nonzero(left_of & (ends[:, 1][:, None] > ends[:, 1])))
+    return total
+
+
+def _coordinates(rows: list[Row], links: nx.Graph, size: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """Place each item near the mean of its neighbours, as far as the room of the others in its row allows."""
     x: dict[Hashable, float] = {}
     starts = []
     for row in rows:
-        size = np.array([room[item] for item in row])
-        starts.append(np.cumsum(size) - 0.5 * size)  # the closest that items can stand
-        x.update(dict(zip(row, starts[-1] - 0.5 * size.sum(), strict=True)))
-    for _ in range(20):
+        room = np.array([size[item] for item in row])
+        starts.append(np.cumsum(room) - 0.5 * room)  # the closest that items can stand
+        x.update(zip(row, (starts[-1] - 0.5 * room.sum()).tolist(), strict=True))
+    for _ in range(SWEEPS):
         for row, start in zip(rows, starts, strict=True):
-            wanted = np.array([np.mean([x[other] for other in links[item]] or [x[item]]) for item in row])
-            # bends want to be straight more than names want to be near: that is what makes edges easy to follow
-            weight = np.array([1.0 if isinstance(item, str) else 3.0 for item in row])
-            x.update(dict(zip(row, _increasing(wanted - start, weight) + start, strict=True)))
+            wanted = np.array([_mean(x, list(links[item])) for item in row])
+            weight = [1.0 if isinstance(item, str) else FIRMNESS for item in row]
+            x.update(zip(row, (isotonic_regression(wanted - start, weights=weight).x + start).tolist(), strict=True))
     return x
 
 
-def _increasing(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Nearest values that do not decrease, in weighted least squares (pool adjacent violators)."""
-    pools: list[list[float]] = []
-    for value, w in zip(values, weight, strict=True):
-        pools.append([float(value), float(w), 1])
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            v, u, n = pools.pop()
-            last = pools[-1]
-            last[0] = (last[0] * last[1] + v * u) / (last[1] + u)
-            last[1] += u
-            last[2] += n
-    return np.concatenate([np.full(int(n), v) for v, _, n in pools]) if pools else values
+def _mean(values: Mapping[Hashable, float], items: Row) -> float:
+    return sum(values[item] for item in items) / len(items)

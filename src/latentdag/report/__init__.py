@@ -7,11 +7,14 @@
 >>> [check["name"] for check in made["checks"]][:2]
 ['Samples per context', 'Does every perturbation show?']
 
-``report.write(fit, "report.html", moments)`` writes the page: no network is needed to open it, and none is used.
+``report.write(fit, "report.html", moments)`` writes the page: no network is needed to open it, and none is used. All
+that is said about a fit is computed once, in :class:`Results`; whatever shows a fit reads it from there.
 """
 
-from latentdag.report.content import collect
-from latentdag.report.markdown import to_markdown
-from latentdag.report.render import to_html, to_json, write
+from latentdag.report.about import citation, moments_hash, versions  # noqa: F401
+from latentdag.report.render import inline_hash, style_sheet, to_html, to_json, write  # noqa: F401
+from latentdag.report.results import Results, collect
+from latentdag.report.text import escape, show, to_markdown  # noqa: F401
 
-__all__ = ["collect", "to_html", "to_json", "to_markdown", "write"]
+#: What users call. The other names above are for the pages of :mod:`latentdag.workflow` and the command line.
+__all__ = ["Results", "collect", "to_html", "to_json", "to_markdown", "write"]

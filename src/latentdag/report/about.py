@@ -11,7 +11,7 @@ from latentdag import __version__
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.methods.result import Fit
-from latentdag.report.findings import Evidence
+from latentdag.report.evidence import Evidence
 
 PAPER = {
     "authors": "Chandler Squires, Anna Seigal, Salil Bhate, Caroline Uhler",
@@ -74,7 +74,7 @@ UNITS = (
 def methods_text(
     fit: Fit, evidence: Evidence, level: float, robust: bool, bootstrapped: dict[str, Any] | None
 ) -> list[str]:
-    """The methods section, one string per paragraph."""
+    """Return the methods section of a report, one string per paragraph."""
     values = {"penalty": float(fit.details.get("penalty", np.nan)), "gamma": fit.options.gamma}
     how = HOW.get(fit.method, f"The model was fitted with method {fit.method}.").format(**values)
     if "intervention" in fit.options:
@@ -98,12 +98,12 @@ def methods_text(
 
 
 def citation() -> dict[str, Any]:
-    """The paper, and this software."""
+    """Return what to cite: the paper, and this software."""
     return {**PAPER, "bibtex": BIBTEX, "software": f"latentdag {__version__}"}
 
 
 def versions() -> dict[str, str]:
-    """Of everything that computes."""
+    """Return the versions of Python and of every package that computes."""
     found = {"latentdag": __version__, "Python": platform.python_version()}
     for name in ("numpy", "scipy", "pandas", "networkx", "scikit-learn"):
         try:
@@ -114,7 +114,7 @@ def versions() -> dict[str, str]:
 
 
 def moments_hash(m: Moments) -> str:
-    """SHA-256 of labels, names, counts, means and covariances: the same moments, the same text, on any machine."""
+    """Return the SHA-256 of labels, names, counts, means and covariances; it is the same on any machine."""
     names = [[repr(lb.as_label(c)) for c in m.contexts], repr(m.control), list(m.feature_names)]
     found = hashlib.sha256(repr(names).encode("utf-8", "backslashreplace"))
     found.update(np.ascontiguousarray(m.counts, dtype="<i8").tobytes())

@@ -15,12 +15,11 @@ from typing import Any
 
 from latentdag.data.store import write_atomically
 from latentdag.methods.result import Fit
-from latentdag.report.content import collect
-from latentdag.report.markdown import to_markdown
-from latentdag.report.show import show
+from latentdag.report.results import Results
+from latentdag.report.text import show, to_markdown
 
 #: Characters that end a script element, open a comment in one, or end a line in old JavaScript.
-UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+UNSAFE = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 MARKS = {"good": "✓", "note": "i", "warn": "!", "bad": "✕", "open": "?"}
 WORDS = {
@@ -32,36 +31,38 @@ WORDS = {
 }
 
 
-def write(fit: Fit, path: str | os.PathLike[str], moments: Any = None, **options: Any) -> Path:
+def write(fit: Fit | Results, path: str | os.PathLike[str], moments: Any = None, **options: Any) -> Path:
     """Write a report of a fit: a page to open in any browser, or its content as JSON or markdown.
 
     Parameters
     ----------
-    fit : Fit
+    fit : Fit or Results
+        With results, moments and options are those of the results.
     path : path
         Ending in ``.html``, ``.json`` or ``.md``. Written whole or not at all.
     moments : Moments, optional
         What was fitted; without them the first page can check less.
     **options
-        title, tests, bootstrap, data, level, n_features, seed, created: see :func:`latentdag.report.collect`.
+        title, tests, bootstrap, data, level, n_features, seed, created: see :class:`latentdag.report.Results`.
     """
     path = Path(path)
     makers = {".html": to_html, ".htm": to_html, ".json": to_json, ".md": to_markdown}
     if path.suffix.lower() not in makers:
         raise ValueError(f"{path}: a report ends in .html, .json or .md, not in {path.suffix!r}")
-    text = makers[path.suffix.lower()](collect(fit, moments, **options))
+    results = fit if isinstance(fit, Results) else Results(fit, moments, **options)
+    text = makers[path.suffix.lower()](results.report)
     # a lone surrogate in a title has no UTF-8; as a character reference it cannot stop the report
     write_atomically(path, lambda file: file.write(text.encode("utf-8", "xmlcharrefreplace")))
     return path
 
 
 def to_json(report: dict[str, Any]) -> str:
-    """The dict of :func:`latentdag.report.collect` as JSON text, plain ASCII."""
+    """Return the dict of :func:`latentdag.report.collect` as JSON text, plain ASCII."""
     return json.dumps(report, indent=1, allow_nan=False) + "\n"
 
 
 def to_html(report: dict[str, Any]) -> str:
-    """The dict of :func:`latentdag.report.collect` as one page that loads nothing."""
+    """Return the dict of :func:`latentdag.report.collect` as one page that loads nothing."""
     try:
         import jinja2
     except ImportError:
@@ -74,7 +75,7 @@ def to_html(report: dict[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["show"] = show
-    style, script = _read("style.css"), _read("script.js")
+    style, script = style_sheet(), _read("script.js")
     return environment.get_template("page.html").render(
         r=report,
         marks=MARKS,
@@ -83,21 +84,27 @@ def to_html(report: dict[str, Any]) -> str:
         has_q=any(edge["q_value"] is not None for edge in report["edges"]),
         style=style,
         script=script,
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=inline_hash(style),
+        script_hash=inline_hash(script),
         data=embedded_json(report),
     )
 
 
 def embedded_json(value: Any) -> str:
-    """JSON that can stand inside a script element."""
+    """Return JSON that can stand inside a script element."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
-    return "".join(UNSAFE.get(c, c) for c in text)
+    return text.translate(UNSAFE)
+
+
+def inline_hash(text: str) -> str:
+    """Return the hash by which a content-security policy allows an inline script or style sheet."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def style_sheet() -> str:
+    """Return the style sheet of every page that latentdag writes."""
+    return _read("style.css")
 
 
 def _read(name: str) -> str:
     return (files("latentdag.report") / name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -12,11 +12,12 @@
 
 from latentdag.workflow.choose import Choice, choose, screen_of
 from latentdag.workflow.figures import hazard_forest, survival_graph
+from latentdag.workflow.page import figures as page_figures
 from latentdag.workflow.page import to_html, to_markdown, write
 from latentdag.workflow.steps import Workflow, run
 from latentdag.workflow.transfer import random_scores, transfer_scores
 
 __all__ = [
-    "Choice", "Workflow", "choose", "hazard_forest", "random_scores", "run", "screen_of", "survival_graph", "to_html",
-    "to_markdown", "transfer_scores", "write",
+    "Choice", "Workflow", "choose", "hazard_forest", "page_figures", "random_scores", "run", "screen_of",
+    "survival_graph", "to_html", "to_markdown", "transfer_scores", "write",
 ]  # fmt: skip

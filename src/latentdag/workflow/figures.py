@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag.pl.canvas import LINE, NEUTRAL, axes, name_width, short
-from latentdag.pl.graph import latent_graph
+from latentdag.pl import LINE, NEUTRAL, axes, latent_graph, name_width, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

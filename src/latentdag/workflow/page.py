@@ -5,7 +5,6 @@ content-security policy forbids scripts and loads, so that no label of the data 
 """
 
 import base64
-import hashlib
 import io
 import os
 from importlib.resources import files
@@ -16,9 +15,7 @@ import pandas as pd
 
 from latentdag.data.store import to_plain, write_atomically
 from latentdag.optional import optional
-from latentdag.report.about import citation, versions
-from latentdag.report.markdown import escape
-from latentdag.report.show import show
+from latentdag.report import citation, escape, inline_hash, show, style_sheet, versions
 from latentdag.workflow.figures import hazard_forest, survival_graph
 
 if TYPE_CHECKING:
@@ -75,12 +72,12 @@ def to_html(found: "Workflow", report_link: str | None = None) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["show"] = show
-    style = (files("latentdag.report") / "style.css").read_text(encoding="utf-8") + _read("page.css")
+    style = style_sheet() + _read("page.css")
     return environment.from_string(_read("page.html")).render(
         page=content(found, report_link),
         drawn={name: _image(figure) for name, figure in figures(found).items()},
         style=style,
-        allowed="sha256-" + base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        allowed=inline_hash(style),
         cite=citation(),
         versions=versions(),
     )

@@ -1,16 +1,40 @@
-"""The report as markdown, for notebooks, issues and pull requests."""
+"""How values and labels read as text, and the report as markdown, for notebooks, issues and pull requests."""
 
 import re
 from typing import Any
-
-from latentdag.report.show import show
 
 #: Rows of a table beyond which markdown is not read.
 MOST_ROWS = 200
 
 
+def show(value: Any, kind: str = "text") -> str:
+    """Return a value as text for people, by the kind of its column; the same in HTML and markdown.
+
+    >>> [show(-0.04567, "number"), show(3.2e-9, "p"), show(0.0, "p"), show(12345, "count"), show(0.5, "share")]
+    ['−0.0457', '3.2e−09', '< 1e−300', '12,345', '50 %']
+    >>> show(None, "p"), show(["a", "b"], "list"), show(True, "yes")
+    ('–', 'a, b', 'yes')
+    """
+    if value is None or value == "" or value == []:
+        return "–"
+    if kind == "list":
+        return ", ".join(map(str, value))
+    if kind == "yes":
+        return "yes" if value else "no"
+    if kind == "count":
+        return f"{value:,}"
+    if kind == "share":
+        return f"{100 * value:.3g} %".replace("-", "−")
+    if kind == "p":
+        return "< 1e−300" if value == 0 else (f"{value:.3f}" if value >= 0.001 else f"{value:.1e}").replace("-", "−")
+    if kind == "number":
+        shown = f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:#.3g}" if value else "0"
+        return shown.replace("-", "−")
+    return str(value)
+
+
 def to_markdown(report: dict[str, Any]) -> str:
-    """The dict of :func:`latentdag.report.collect` as markdown; labels cannot break out of their cells."""
+    """Return the dict of :func:`latentdag.report.collect` as markdown; labels cannot break out of their cells."""
     head = report["headline"]
     lines = [
         f"# {escape(report['title'])}",
@@ -55,7 +79,7 @@ def _table(table: dict[str, Any], records: list[dict[str, Any]]) -> list[str]:
 
 
 def escape(text: str) -> str:
-    """Text that markdown and the HTML inside it show as it is.
+    """Return text that markdown, and the HTML inside it, show as it is.
 
     >>> escape("a|b <script> *x*")
     'a\\\\|b &lt;script&gt; \\\\*x\\\\*'

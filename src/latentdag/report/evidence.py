@@ -24,11 +24,12 @@ TEST_UP_TO = 1e10
 
 NO_MOMENTS = "not checked: no moments were given (pass moments=…)"
 NOT_ASKED = "not checked: tests were turned off (tests=False)"
+SEVERAL_TARGETS = "not tested: it is about contexts with one target each, and some here have several"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was tested.
+    """What the tests found.
 
     Attributes
     ----------
@@ -41,6 +42,7 @@ class Evidence:
     why_not : str
         Why ranks are not tested.
     why_no_membership : str
+        Why the membership test was not made.
     """
 
     ranks: dict[int, pd.DataFrame] = field(default_factory=dict)
@@ -53,13 +55,14 @@ class Evidence:
     why_no_membership: str = ""
 
     def p_value(self, context: Hashable, rank: int) -> float:
+        """Return the p-value of "at most ``rank`` directions change in this context"; nan if it was not tested."""
         table = self.ranks.get(rank)
         if table is None or context not in table.index:
             return float("nan")
         return float(lb.row_of(table, context)[p_value_column(table)])
 
     def directions(self, context: Hashable) -> str:
-        """In how many directions a context differs from the control, as far as the tests go."""
+        """Return in how many directions a context differs from the control, as far as the tests tell."""
         tested = [rank for rank in sorted(self.ranks) if np.isfinite(self.p_value(context, rank))]
         for rank in tested:
             if self.p_value(context, rank) > ALPHA:
@@ -92,28 +95,28 @@ def gather(fit: Fit, m: Moments | None, tests: bool | MembershipTest | None, dat
     allowed |= {c: 2 for c in m.contexts[1:] if c not in allowed}  # left out of the fit, perhaps because of this test
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
-        membership, why = (given, "") if given is not None else _membership(fit, m, allowed, data)
-        if m.n_contexts * m.n_features**3 <= TEST_UP_TO:
-            ranks = {rank: rank_test(m, rank, data) for rank in sorted({0, 1, *allowed.values()})}
-        elif membership is not None:
-            ranks = {2: membership.summary}
-        else:
-            ranks = {rank: rank_test(m, rank, data) for rank in sorted(set(allowed.values()))}
+        membership = given
+        if given is None and set(allowed.values()) == {2}:
+            joint = 2 <= fit.model.n_latents <= FIT_UP_TO  # one latent fits any moments; many take long
+            membership = membership_test(m, data, ALPHA, fit=fit if joint else False)
+        ranks = _rank_tests(m, set(allowed.values()), membership, given is None, data)
     texts = tuple(dict.fromkeys(str(w.message) for w in raised))
+    why = SEVERAL_TARGETS if membership is None else ""
     return Evidence(ranks, allowed, membership, condition, dimensions, texts, "", why)
 
 
-def _membership(
-    fit: Fit, m: Moments, allowed: dict[Hashable, int], data: Samples | None
-) -> tuple[MembershipTest | None, str]:
-    if set(allowed.values()) != {2}:
-        return None, "not tested: it is about contexts with one target each, and some here have several"
-    joint = 2 <= fit.model.n_latents <= FIT_UP_TO  # one latent fits any moments; many take long
-    return membership_test(m, data, ALPHA, fit=fit if joint else False), ""
+def _rank_tests(
+    m: Moments, allowed: set[int], membership: MembershipTest | None, made_here: bool, data: Samples | None
+) -> dict[int, pd.DataFrame]:
+    """Test each rank once: a membership test of these moments has tested rank two."""
+    every = m.n_contexts * m.n_features**3 <= TEST_UP_TO
+    tested = {} if membership is None or (every and not made_here) else {2: membership.summary}
+    wanted = {0, 1} | allowed if every else set(tested) or allowed
+    return {rank: tested[rank] if rank in tested else rank_test(m, rank, data) for rank in sorted(wanted)}
 
 
 def check_same(fit: Fit, m: Moments) -> None:
-    """The moments must be those of the fit; contexts that the fit left out may be there as well."""
+    """Refuse moments that are not those of the fit; contexts that the fit left out may be there as well."""
     if not isinstance(m, Moments):
         raise TypeError(f"moments must be Moments, got {type(m).__name__}")
     if tuple(m.feature_names) != tuple(fit.model.feature_names):
@@ -129,7 +132,7 @@ def check_same(fit: Fit, m: Moments) -> None:
 
 
 def conditioning(m: Moments) -> tuple[float, int]:
-    """Condition number of the pooled correlations within their range, and the number of dimensions of that."""
+    """Return the condition number of the pooled correlations within their range, and the dimension of that range."""
     w: Any = np.linalg.eigvalsh(unit_diagonal(m.pooled_covariance())[0])
     kept = w[w > RANK_TOLERANCE * w[-1]]
     return float(kept[-1] / kept[0]), len(kept)

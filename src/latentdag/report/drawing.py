@@ -1,0 +1,118 @@
+"""The latent graph as boxes and curves, ready to be drawn as SVG. Units are pixels."""
+
+import unicodedata
+
+import networkx as nx
+import numpy as np
+
+from latentdag.pl import Layout, layered
+from latentdag.report.records import Record
+
+Edge = tuple[str, str]
+Point = tuple[float, float]
+
+#: Height of a node, room around the drawing, and room between two nodes.
+HEIGHT, MARGIN, GAP = 30.0, 24.0, 16.0
+
+#: Room that a bend takes across: at least, at most, and all those of a row together.
+BEND = (10.0, 22.0, 220.0)
+
+#: Latents that a row may hold: the page is wide, and scrolls.
+ROW_LENGTH = 12
+
+#: Characters of a name that a node shows.
+LABEL = 14
+
+#: Edges per latent up to which a graph is first shown whole.
+MOST_PER_LATENT = 3
+
+
+def graph_drawing(latents: list[Record], edges: list[Record]) -> Record:
+    """Return size, nodes and paths of the latent graph; one path per edge, in the order of ``edges``."""
+    short = {record["latent"]: shorten(record["latent"]) for record in latents}
+    widths = {name: max(44.0, round(20 + 8.6 * text_width(text), 1)) for name, text in short.items()}
+    graph: nx.DiGraph = nx.DiGraph()
+    graph.add_nodes_from(short)
+    pairs = [(edge["source"], edge["target"]) for edge in edges]
+    graph.add_edges_from(pairs)
+    layout = layered(graph, {name: width + GAP for name, width in widths.items()}, BEND, ROW_LENGTH)
+    step = HEIGHT + min(36.0 + 2.2 * len(edges) / layout.n_rows, 90.0)
+    nodes = [
+        {"latent": name, "label": short[name], "x": round(MARGIN + layout.x[name], 1),
+         "y": round(_middle(layout.row[name], step), 1), "width": widths[name], "layer": layout.row[name]}
+        for name in short
+    ]  # fmt: skip
+    return {
+        "width": round(layout.width + 2 * MARGIN, 1),
+        "height": round(_middle(layout.n_rows - 1, step) + HEIGHT / 2 + MARGIN, 1),
+        "threshold": _first_threshold(edges, len(short)),
+        "nodes": nodes,
+        "paths": [_curve(points) for points in _points(layout, pairs, widths, step)],
+    }
+
+
+def _middle(row: int, step: float) -> float:
+    return MARGIN + HEIGHT / 2 + step * row
+
+
+def _points(layout: Layout, pairs: list[Edge], widths: dict[str, float], step: float) -> list[list[Point]]:
+    """Return the points of each edge, from the lower side of its cause to the upper side of its effect."""
+    chains = [[layout.x[cause], *layout.bends[cause, effect], layout.x[effect]] for cause, effect in pairs]
+    leaving = _ports([cause for cause, _ in pairs], [chain[1] for chain in chains], widths)
+    entering = _ports([effect for _, effect in pairs], [chain[-2] for chain in chains], widths)
+    paths = []
+    for (cause, effect), chain, out, into in zip(pairs, chains, leaving, entering, strict=True):
+        heights = [_middle(layout.row[cause] + k, step) for k in range(len(chain) - 1)]
+        heights.append(_middle(layout.row[effect], step) - HEIGHT / 2 - 2)
+        heights[0] += HEIGHT / 2
+        across = [chain[0] + out, *chain[1:-1], chain[-1] + into]
+        paths.append([(round(MARGIN + x, 1), round(y, 1)) for x, y in zip(across, heights, strict=True)])
+    return paths
+
+
+def _ports(names: list[str], towards: list[float], widths: dict[str, float]) -> list[float]:
+    """Return the offset of each edge from the middle of its node, so that edges that meet there stand side by side."""
+    offset = [0.0] * len(names)
+    for name in set(names):
+        meeting = sorted((k for k, other in enumerate(names) if other == name), key=lambda k: (towards[k], k))
+        space = min(10.0, (widths[name] - 14) / len(meeting))
+        for place, k in enumerate(meeting):
+            offset[k] = space * (place - (len(meeting) - 1) / 2)
+    return offset
+
+
+def _first_threshold(edges: list[Record], n: int) -> float:
+    """Return where the slider starts: at zero, unless there are more edges than an eye can follow."""
+    if len(edges) <= MOST_PER_LATENT * n:
+        return 0.0
+    strength = sorted((abs(edge["standardized_weight"]) for edge in edges), reverse=True)
+    return float(np.floor(100 * strength[2 * n]) / 100)
+
+
+def _curve(points: list[tuple[float, float]]) -> str:
+    """Return a smooth SVG path that leaves and enters vertically."""
+    (x, y), *rest = points
+    text = f"M{x:g},{y:g}"
+    for a, b in rest:
+        middle = round((y + b) / 2, 1)
+        text += f"C{x:g},{middle:g} {a:g},{middle:g} {a:g},{b:g}"
+        x, y = a, b
+    return text
+
+
+def text_width(text: str) -> int:
+    """Return the width of a text in columns: wide characters of East Asian scripts count twice."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def shorten(name: str, limit: int = LABEL) -> str:
+    """Return as much of a name as fits in a node; the full name is in its details."""
+    name = " ".join(name.split())
+    if text_width(name) <= limit:
+        return name
+    kept = ""
+    for c in name:
+        if text_width(kept + c) > limit - 1:
+            break
+        kept += c
+    return kept + "…"

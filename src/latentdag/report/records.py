@@ -1,0 +1,142 @@
+"""The lists of a report: contexts, latents with their features, edges and total effects, one record each."""
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from latentdag.data import labels as lb
+from latentdag.inference.stability import Bootstrap
+from latentdag.methods.result import Fit
+from latentdag.model.model import LatentModel
+
+if TYPE_CHECKING:
+    from latentdag.report.results import Results
+
+Record = dict[str, Any]
+
+
+def context_records(results: "Results") -> list[Record]:
+    """Return one record per context, the control first."""
+    fit, m, evidence = results.fit, results.moments, results.evidence
+    labels: list[Hashable] = list(m.contexts if m is not None else fit.model.contexts)
+    counts = dict(zip(fit.model.contexts, fit.counts, strict=True))
+    counts |= {} if m is None else {c: int(n) for c, n in zip(m.contexts, m.counts, strict=True)}
+    shrinkage = fit.details.get("shrinkage", {})
+    fitted = dict(zip(fit.model.contexts, lb.text_names(fit.model.contexts), strict=True))
+    summary = None if evidence.membership is None else evidence.membership.summary
+    records = []
+    for text, context in zip(lb.text_names(labels), labels, strict=True):
+        change = fit.model.interventions.get(context)
+        role = "control" if context == fit.model.control else change.kind if change else "left out of the fit"
+        record = {
+            "context": text,
+            "role": role,
+            "samples": counts[context],
+            "targets": list(change.targets) if change else [],
+            "directions": evidence.directions(context),
+            "p_rank_0": evidence.p_value(context, 0),
+            "p_rank_1": evidence.p_value(context, 1),
+            "p_allowed": evidence.p_value(context, evidence.allowed.get(context, 2)),
+            "decision": "",
+            "reason": "",
+            "shrinkage": shrinkage.get(fitted.get(context)),
+        }
+        if summary is not None and context in summary.index:
+            row = lb.row_of(summary, context)
+            record |= {"decision": row["decision"], "reason": row["reason"], "rho": row["rho"]}
+        records.append(record)
+    return records
+
+
+def edge_records(results: "Results") -> list[Record]:
+    """Return one record per edge, the strongest first."""
+    table = results.standardized
+    within = {(r.column, r.row): r for r in table[table["quantity"] == "weight"].itertuples()}
+    share = {} if results.bootstrap is None else _frequencies(results.bootstrap)
+    edges = []
+    for edge in results.edges.to_dict("records"):
+        pair = edge["source"], edge["target"]
+        edge |= {"standardized_lower": within[pair].lower, "standardized_upper": within[pair].upper}
+        edges.append(edge | {"bootstrap_frequency": share.get(pair)} if share else edge)
+    return sorted(edges, key=lambda edge: -abs(edge["standardized_weight"]))
+
+
+def _frequencies(bootstrap: Bootstrap) -> dict[tuple[str, str], float]:
+    table = bootstrap.edges
+    return dict(zip(zip(table["source"], table["target"], strict=True), table["frequency"], strict=True))
+
+
+def effect_records(results: "Results") -> list[Record]:
+    """Return one record per total effect between latents of unit variance, the strongest first."""
+    table, graph = results.standardized, results.fit.graph
+    effects = [
+        {"source": r.column, "target": r.row, "effect": r.estimate, "lower": r.lower, "upper": r.upper,
+         "direct": graph.has_edge(r.column, r.row)}
+        for r in table[table["quantity"] == "total_effect"].itertuples()
+    ]  # fmt: skip
+    return sorted(effects, key=lambda effect: -abs(effect["effect"]))
+
+
+def latent_records(fit: Fit, edges: list[Record], n_features: int) -> list[Record]:
+    """Return one record per latent, sources first, with its equation and strongest features."""
+    scaled = fit.model.rescaled("unit-variance")
+    sd_features = np.sqrt(np.clip(np.diagonal(scaled.covariance()), 0.0, None))
+    loading = scaled.covariance() @ scaled.unmixing.T  # (p, d): covariance of feature and latent
+    correlation = np.divide(loading, sd_features[:, None], out=np.zeros_like(loading), where=sd_features[:, None] > 0)
+    closure = fit.closure
+    records = []
+    for name in fit.order:
+        i = scaled.latents.index(name)
+        causes = [edge for edge in edges if edge["target"] == name]
+        top = np.argsort(-np.abs(correlation[:, i]), kind="stable")[:n_features]
+        records.append(
+            {
+                "latent": name,
+                "contexts": [str(c) for c, v in fit.model.interventions.items() if name in v.targets],
+                "equation": _equation(name, causes, float(np.sqrt(scaled.noise_variance[i]))),
+                "causes": [edge["source"] for edge in causes],
+                "effects": [edge["target"] for edge in edges if edge["source"] == name],
+                "ancestors": sum(1 for _ in closure.predecessors(name)) if name in closure else 0,
+                "descendants": sum(1 for _ in closure.successors(name)) if name in closure else 0,
+                "explained": 1.0 - float(scaled.noise_variance[i]) if causes else 0.0,
+                "noise_variance": float(fit.model.noise_variance[fit.model.latents.index(name)]),
+                "interventions": _interventions(scaled, name),
+                "features": [
+                    {
+                        "feature": scaled.feature_names[j],
+                        "correlation": correlation[j, i],
+                        "mixing": scaled.mixing[j, i],
+                        "unmixing": fit.model.unmixing[fit.model.latents.index(name), j],
+                    }
+                    for j in top
+                ],
+            }
+        )
+    return records
+
+
+def _equation(name: str, causes: list[Record], noise: float) -> str:
+    """Return the equation of a latent in standard deviations: ``c3 = −0.65·c1 + 0.76·noise``."""
+    text = f"{name} ="
+    for k, edge in enumerate(causes):
+        weight = edge["standardized_weight"]
+        sign = ("−" if weight < 0 else "") if k == 0 else ("− " if weight < 0 else "+ ")
+        text += f" {sign}{abs(weight):.2f}·{edge['source']}"
+    return f"{text} + {noise:.2f}·noise" if causes else f"{text} noise"
+
+
+def _interventions(scaled: LatentModel, name: str) -> list[Record]:
+    """Return what each context does to a latent, in standard deviations of the latent."""
+    found = []
+    own = float(scaled.noise_variance[scaled.latents.index(name)])
+    for context, value in scaled.interventions.items():
+        change = value.changes.get(name)
+        if change is None:
+            continue
+        variance = own if change.variance is None else change.variance
+        found.append(
+            {"context": str(context), "kind": change.kind, "noise_sd": float(np.sqrt(variance)), "shift": change.shift,
+             "noise_sd_control": float(np.sqrt(own))}
+        )  # fmt: skip
+    return found

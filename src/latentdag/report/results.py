@@ -1,0 +1,294 @@
+"""Everything that is said about a fit, computed once.
+
+:class:`Results` is the one collection that all faces read: the terminal, tables, figures, ``summary.txt``, and the dict
+of :func:`collect`, from which HTML, markdown and JSON are made. Each part is computed when it is first asked for and
+then kept, so that no face computes anything again.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from latentdag.data import labels as lb
+from latentdag.data.moments import Moments
+from latentdag.data.second_pass import Samples
+from latentdag.data.store import to_plain
+from latentdag.errors import clear_numerics
+from latentdag.inference.membership import MembershipTest
+from latentdag.inference.stability import Bootstrap
+from latentdag.methods.result import Fit
+from latentdag.report.about import citation, methods_text, moments_hash, versions
+from latentdag.report.checks import all_checks, overall
+from latentdag.report.drawing import graph_drawing
+from latentdag.report.evidence import Evidence, gather
+from latentdag.report.records import Record, context_records, edge_records, effect_records, latent_records
+from latentdag.uncertainty.edges import edge_table
+from latentdag.uncertainty.standard_errors import Uncertainty
+
+#: Raised when the shape of the dict changes.
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """A fit with everything that is said about it, each part computed once, when it is first asked for.
+
+    Parameters
+    ----------
+    fit : Fit
+    moments : Moments, optional
+        What was fitted. Without them there are no rank tests, no conditioning and no hash.
+    title : str, optional
+    tests : bool or MembershipTest, optional
+        By default rank tests and the membership test are run where there are moments; its joint part up to 20 latents.
+        False runs none; a test made before is shown as it is.
+    bootstrap : Bootstrap, optional
+        Made before with :func:`latentdag.inference.bootstrap.bootstrap`: how often edges came back.
+    data : (X, contexts), optional
+        The samples behind the moments: then tests and errors hold without Gaussian noise.
+    level : float
+        Of the intervals.
+    n_features : int
+        Strongest features listed for each latent.
+    seed : int, optional
+        Of the analysis, to be shown; by default the bootstrap's.
+    created : str, optional
+        A date to be shown. Left out, the same fit gives the same bytes.
+    """
+
+    fit: Fit
+    moments: Moments | None = None
+    _: KW_ONLY
+    title: str | None = None
+    tests: bool | MembershipTest | None = None
+    bootstrap: Bootstrap | None = None
+    data: Samples | None = None
+    level: float = 0.95
+    n_features: int = 10
+    seed: int | None = None
+    created: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fit, Fit):
+            kind = type(self.fit).__name__
+            raise TypeError(f"a report is about a Fit, got {kind}: make one with latentdag.fit(moments)")
+        if not 0 < self.level < 1:
+            raise ValueError(f"level is a probability between 0 and 1, got {self.level}")
+        if not (isinstance(self.n_features, int) and self.n_features >= 1):
+            raise ValueError(f"n_features must be a positive whole number, got {self.n_features!r}")
+
+    @cached_property
+    def uncertainty(self) -> Uncertainty:
+        """How well the parameters are known; with ``data``, one pass over the samples."""
+        return self.fit.uncertainty(self.data)
+
+    @cached_property
+    @clear_numerics
+    def edges(self) -> pd.DataFrame:
+        """The table of :meth:`latentdag.Fit.edges`, with intervals."""
+        return edge_table(self.fit, self.uncertainty, self.level)
+
+    @cached_property
+    @clear_numerics
+    def standardized(self) -> pd.DataFrame:
+        """Intervals of weights and total effects between latents of unit variance."""
+        return self.uncertainty.intervals(self.level, "unit-variance", ["weight", "total_effect"])
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What the rank tests and the membership test found, or why they were not made."""
+        return gather(self.fit, self.moments, self.tests, self.data)
+
+    @cached_property
+    def summary(self) -> str:
+        """The table of :meth:`latentdag.Fit.summary`, for the terminal and ``summary.txt``."""
+        return self.fit.summary()
+
+    @cached_property
+    @clear_numerics
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Tables for files, by name: edges, unmixing, intervals, targets and, with a bootstrap, stability."""
+        model = self.fit.model
+        unmixing = pd.DataFrame(model.unmixing, columns=list(model.feature_names))
+        hits = zip(lb.text_names(model.contexts)[1:], model.interventions.values(), strict=True)
+        made = {
+            "edges": self.edges,
+            "unmixing": pd.concat([pd.Series(list(model.latents), name="latent"), unmixing], axis=1),
+            "intervals": self.uncertainty.intervals(self.level, "paper"),
+            "targets": pd.DataFrame(
+                [(text, name) for text, change in hits for name in change.targets], columns=["context", "latent"]
+            ),
+        }
+        if self.bootstrap is not None:
+            made["stability"] = self.bootstrap.summary.reset_index()
+        return made
+
+    @cached_property
+    def report(self) -> dict[str, Any]:
+        """The dict of plain types from which HTML, markdown and JSON are made; see :func:`collect`."""
+        fit, bootstrap = self.fit, self.bootstrap
+        checks = all_checks(self)
+        edges = edge_records(self)
+        latents = latent_records(fit, edges, self.n_features)
+        settings = None if bootstrap is None else dict(bootstrap.settings)
+        size = f"{fit.model.n_latents} latents behind {fit.model.n_features} features"
+        made = to_plain(
+            {
+                "kind": "latentdag report",
+                "format": FORMAT,
+                "title": self.title or f"Latent causal graph: {size}",
+                "headline": _headline(fit),
+                "level": self.level,
+                "verdict": overall(checks),
+                "checks": checks,
+                "contexts": context_records(self),
+                "latents": latents,
+                "features": [{"latent": z["latent"], **feature} for z in latents for feature in z["features"]],
+                "edges": edges,
+                "edges_note": self.edges.attrs["note"],
+                "effects": effect_records(self),
+                "graph": graph_drawing(latents, edges),
+                **({} if bootstrap is None else _stability(bootstrap)),
+                "methods": methods_text(fit, self.evidence, self.level, self.data is not None, settings),
+                "citation": citation(),
+                "provenance": {
+                    "versions": versions(),
+                    "seed": self.seed if self.seed is not None or settings is None else settings["seed"],
+                    "method": fit.method,
+                    "options": fit.options.to_json(),
+                    "bootstrap": settings,
+                    "moments_sha256": None if self.moments is None else moments_hash(self.moments),
+                    "created": self.created,
+                },
+            }
+        )
+        return {**made, "tables": _tables(made)}
+
+
+def collect(fit: Fit, moments: Moments | None = None, **options: Any) -> dict[str, Any]:
+    """Return everything a report says about a fit, as one dict of plain types.
+
+    Parameters
+    ----------
+    fit : Fit
+    moments : Moments, optional
+        What was fitted. Without them there are no rank tests, no conditioning and no hash.
+    **options
+        title, tests, bootstrap, data, level, n_features, seed, created: see :class:`latentdag.report.Results`.
+
+    Returns
+    -------
+    dict
+        title, headline, verdict, checks, contexts, latents, edges, effects, graph, tables, methods, citation,
+        provenance. ``None`` stands for what is not known or not finite.
+
+    Examples
+    --------
+    >>> from latentdag import simulate
+    >>> from latentdag.methods.fitting import fit
+    >>> m = simulate.sample_moments(simulate.random_model(3, 4, rng=1), 2_000, rng=1)
+    >>> found = collect(fit(m), m)
+    >>> found["verdict"]["status"], found["headline"]["latents"]
+    ('good', 3)
+    """
+    return Results(fit, moments, **options).report
+
+
+def _headline(fit: Fit) -> Record:
+    return {
+        "latents": fit.model.n_latents,
+        "features": fit.model.n_features,
+        "contexts": len(fit.model.contexts),
+        "samples": fit.n_samples,
+        "edges": fit.graph.number_of_edges(),
+        "method": fit.method,
+        "loglik": fit.loglik,
+        "bic": fit.bic,
+    }
+
+
+def _stability(bootstrap: Bootstrap) -> Record:
+    return {
+        "bootstrap_summary": bootstrap.summary.to_dict("records"),
+        "bootstrap_targets": bootstrap.targets.to_dict("records"),
+        "bootstrap_orders": bootstrap.order.head(5).to_dict("records"),
+    }
+
+
+#: Tables: key of the records, title, and per column its key, heading and kind (see :func:`latentdag.report.show`).
+TABLES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
+    "contexts": (
+        "Contexts and rank tests",
+        [
+            ("context", "Context", "text"), ("role", "Intervention", "word"), ("samples", "Samples", "count"),
+            ("targets", "Hits", "list"), ("directions", "Directions that change", "word"),
+            ("p_rank_0", "p, 0 change", "p"), ("p_rank_1", "p, ≤ 1 change", "p"),
+            ("p_allowed", "p, ≤ 2 per target", "p"), ("decision", "Decision", "word"),
+            ("shrinkage", "Borrowed", "share"), ("reason", "Remark", "text"),
+        ],
+    ),
+    "edges": (
+        "Edges",
+        [
+            ("source", "Cause", "text"), ("target", "Effect", "text"),
+            ("standardized_weight", "Effect in s.d.", "number"), ("standardized_lower", "s.d. from", "number"),
+            ("standardized_upper", "s.d. to", "number"), ("weight", "Weight (paper's units)", "number"),
+            ("std_error", "Std. error", "number"), ("lower", "Lower", "number"), ("upper", "Upper", "number"),
+            ("z", "z", "number"), ("p_value", "p", "p"), ("q_value", "q", "p"),
+            ("bootstrap_frequency", "In replicates", "share"),
+        ],
+    ),
+    "latents": (
+        "Latents",
+        [
+            ("latent", "Latent", "text"), ("contexts", "Hit by", "list"), ("causes", "Causes", "list"),
+            ("effects", "Effects", "list"), ("ancestors", "Ancestors", "count"),
+            ("descendants", "Descendants", "count"), ("explained", "Variance from causes", "share"),
+            ("noise_variance", "Noise variance", "number"), ("equation", "Equation (in s.d.)", "text"),
+        ],
+    ),
+    "features": (
+        "Strongest features of each latent",
+        [
+            ("latent", "Latent", "text"), ("feature", "Feature", "text"), ("correlation", "Correlation", "number"),
+            ("mixing", "Per s.d. of the latent alone", "number"), ("unmixing", "Weight in the latent", "number"),
+        ],
+    ),
+    "effects": (
+        "Total effects, direct and through others (in s.d.)",
+        [
+            ("source", "Cause", "text"), ("target", "Effect", "text"), ("effect", "Total effect", "number"),
+            ("lower", "Lower", "number"), ("upper", "Upper", "number"), ("direct", "Direct edge", "yes"),
+        ],
+    ),
+    "bootstrap_summary": (
+        "Bootstrap: how much of the fit came back",
+        [("quantity", "Quantity", "text"), ("count", "Count", "count"), ("of", "Of", "count"),
+         ("frequency", "Share", "share")],
+    ),
+    "bootstrap_targets": (
+        "Bootstrap: did contexts keep hitting the same latents",
+        [("latent", "Latent", "text"), ("count", "Matched itself", "count"), ("frequency", "Share", "share"),
+         ("cosine", "Mean cosine", "number"), ("cosine_low", "5 % quantile", "number")],
+    ),
+    "bootstrap_orders": (
+        "Bootstrap: ancestor relations that came up most often",
+        [("ancestors", "Relation", "text"), ("count", "Count", "count"), ("frequency", "Share", "share"),
+         ("as_in_fit", "As in the fit", "yes")],
+    ),
+}  # fmt: skip
+
+
+def _tables(report: Record) -> list[Record]:
+    """Return the tables with something in them, without the columns that are empty in every row."""
+    tables = []
+    for key, (title, columns) in TABLES.items():
+        records = report.get(key)
+        if not records:
+            continue
+        known = [c for c in columns if any(record.get(c[0]) not in (None, "") for record in records)]
+        named = [{"key": name, "label": label, "kind": kind} for name, label, kind in known]
+        tables.append({"id": key, "title": title, "columns": named})
+    return tables
