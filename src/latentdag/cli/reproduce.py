@@ -14,9 +14,7 @@ import pandas as pd
 from latentdag import experiments
 from latentdag.cli.files import write_figure, write_parquet, write_text
 from latentdag.cli.place import reserved
-from latentdag.experiments.base import Experiment, Settings
-from latentdag.experiments.page import page, summary
-from latentdag.experiments.runner import chunk_folder, run_cells
+from latentdag.experiments import Experiment, Settings, chunk_folder, page_of, run_cells, summary_of
 from latentdag.optional import optional
 
 #: Files of an experiment besides its figures, and those by which a folder of earlier versions is known.
@@ -62,12 +60,12 @@ def write_outcome(folder: Path, experiment: Experiment, settings: Settings, rows
     """Write every run, the summary, figures and the page into an empty folder, and return the findings."""
     outcome = experiment.summarize(rows, settings)
     write_parquet(folder / "runs.parquet", rows)
-    said = summary(experiment, settings, outcome)
+    said = summary_of(experiment, settings, outcome)
     write_text(folder / "summary.json", json.dumps(said, indent=1, ensure_ascii=False) + "\n")
     figures = experiment.draw(rows, settings)
     for name, figure in figures.items():
         write_figure(folder / name, figure)
-    write_text(folder / "README.md", page(experiment, settings, said, list(figures)))
+    write_text(folder / "README.md", page_of(experiment, settings, said, list(figures)))
     return list(outcome.findings)
 
 

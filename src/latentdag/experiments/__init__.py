@@ -22,6 +22,9 @@ from importlib import import_module
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings
 from latentdag.experiments.draw import figure, share_legend, tidy
 from latentdag.experiments.fits import attempt, failures
+from latentdag.experiments.page import page as page_of  # noqa: F401
+from latentdag.experiments.page import summary as summary_of  # noqa: F401
+from latentdag.experiments.runner import chunk_folder, run_cells  # noqa: F401
 from latentdag.experiments.tables import Column, Table, mean_of, mean_or_none, table_by
 
 __all__ = [

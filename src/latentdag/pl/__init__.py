@@ -1,7 +1,7 @@
 """Figures. Every function takes ``ax=None``, draws on it and returns it; matplotlib is imported when one is drawn."""
 
-from latentdag.pl.canvas import LINE, NEUTRAL, NODE, NODE_EDGE, axes, name_width, short  # noqa: F401
-from latentdag.pl.eigenvalues import eigenvalues, spectra  # noqa: F401
+from latentdag.pl.canvas import LINE, NEUTRAL, axes, name_width, short  # noqa: F401
+from latentdag.pl.eigenvalues import spectra
 from latentdag.pl.forest import edges
 from latentdag.pl.graph import latent_graph
 from latentdag.pl.heatmaps import mixing, order_stability, target_groups
