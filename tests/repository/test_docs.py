@@ -75,6 +75,15 @@ def cited_in():
     return [path for folder in folders for path in folder.rglob("*.py") if path.parent.name != "repository"]
 
 
+def test_nothing_cites_a_file_that_is_not_in_the_repository():
+    old = "MATH" + ".md"
+    assert [
+        str(path.relative_to(ROOT))
+        for path in [*cited_in(), *(ROOT / "docs").rglob("*.md")]
+        if old in path.read_text(encoding="utf-8")
+    ] == []
+
+
 def resolve(name):
     """The module, or the attribute of one, with this dotted name."""
     parts = name.split(".")

@@ -1,4 +1,16 @@
-"""The command line: thin commands over the library."""
+"""The command line: thin commands over the library.
+
+=============  =============================================
+``app``        the commands and their options
+``demo``       ``latentdag demo``
+``files``      data that commands read, and files they write
+``place``      where a run writes
+``reproduce``  ``latentdag reproduce``
+``results``    the folder that a fit leaves
+``run``        ``latentdag fit`` and ``latentdag test``
+``workflow``   ``latentdag workflow``
+=============  =============================================
+"""
 
 import io
 import os

@@ -48,9 +48,9 @@ Tests:
 
 ==================  =================================================================================
 ``ranks``           the rank test: how many generalised eigenvalues differ from one
+``fourth_moments``  fourth moments, for tests that hold for any noise
 ``changes``         the directions in which contexts differ at all
-``fourth_moments``  covariances of products of samples: the tests where samples are not Gaussian
-``multiplicity``    p-values of many tests at once: Holm, Benjamini and Hochberg
 ``goodness``        the test of a model against free means and covariances, for any noise
+``multiplicity``    p-values adjusted for many tests: Holm, Benjamini–Hochberg
 ==================  =================================================================================
 """

@@ -1,4 +1,15 @@
-"""Figures. Every function takes ``ax=None``, draws on it and returns it; matplotlib is imported when one is drawn."""
+"""Figures. Every function takes ``ax=None``, draws on it and returns it; matplotlib is imported when one is drawn.
+
+===============  ============================================
+``canvas``       what all figures share
+``eigenvalues``  generalised eigenvalues of each context
+``forest``       edges with intervals
+``graph``        the latent graph
+``heatmaps``     matrices as heat maps: mixing, order, groups
+``held_out``     predictions against held-out data
+``layout``       where to draw the latents of a graph
+===============  ============================================
+"""
 
 from latentdag.pl.canvas import LINE, NEUTRAL, axes, name_width, short  # noqa: F401
 from latentdag.pl.eigenvalues import spectra

@@ -9,6 +9,17 @@
 
 ``report.write(fit, "report.html", moments)`` writes the page: no network is needed to open it, and none is used. All
 that is said about a fit is computed once, in :class:`Results`; whatever shows a fit reads it from there.
+
+============  =======================================================
+``results``   everything that is said about a fit, computed once
+``about``     methods in words, versions, options, a hash of the data
+``checks``    what was checked, each with a verdict
+``evidence``  the tests behind the first page
+``records``   contexts, latents, edges and effects, one record each
+``drawing``   the latent graph as boxes and curves
+``text``      values and labels as text, and the report as markdown
+``render``    the page as HTML, or the dict as JSON
+============  =======================================================
 """
 
 from latentdag.report.about import citation, moments_hash, versions  # noqa: F401

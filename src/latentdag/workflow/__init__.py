@@ -8,6 +8,15 @@
 6. Cox regression of survival on every latent, and on every gene as the baseline; false-discovery rates.
 
 ``examples/workflow.py`` does this step by step; ``latentdag workflow`` does it from the command line.
+
+============  =================================================
+``choose``    which cells, contexts and genes take part
+``steps``     the whole workflow in one call
+``transfer``  latent scores of another cohort
+``survival``  Cox regression of survival on scores
+``figures``   the latent graph with survival, and hazard ratios
+``page``      the page as HTML or markdown
+============  =================================================
 """
 
 from latentdag.workflow.choose import Choice, choose, screen_of

@@ -27,6 +27,14 @@ rotation of the noise, so the two models share all second moments, and the whole
 
 Contexts are numbered as in the paper, with 0 for the control. The last part is the condition of Liu et al. (2022), to
 which the paper compares its own: :func:`liu_matrix`, :func:`liu_condition`, :func:`liu_possible`.
+
+==================  =============================================================
+``counterexample``  two models that no amount of data can tell apart
+``control``         models on which the paper's rule for the control ties or errs
+``liu``             the condition of Liu et al. (2022)
+``missing``         interventions that are missing
+``soft``            what soft interventions leave open
+==================  =============================================================
 """
 
 from latentdag.identification.counterexamples.control import (
