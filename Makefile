@@ -12,7 +12,7 @@ export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 PYTEST_ARGS ?= -q -n auto --dist worksteal
 
-.PHONY: demo test test-kernels test-second test-oldest test-newest lint docs numbers tutorials build clean
+.PHONY: demo test test-kernels test-second test-oldest test-newest lint docs numbers architecture tutorials build clean
 
 demo: .venv/.ready
 	$(BIN)/latentdag demo --out demo-output
@@ -64,6 +64,10 @@ docs: .venv/.ready
 # Numbers in the README and in docs, from what benchmarks and experiments wrote.
 numbers: .venv/.ready
 	$(BIN)/python docs/quoted.py
+
+# The picture of the rooms and the walk of one fit, from the source.
+architecture: .venv/.ready
+	$(BIN)/python docs/architecture.py
 
 # Runs the tutorials on real data again, in place; LATENTDAG_DATA names the folder with the data.
 tutorials: .venv/.ready
