@@ -48,7 +48,7 @@ class Rules:
     rest: Order = ()
 
     def permit(self, order: Order) -> bool:
-        """Whether the order lets every required edge point forward."""
+        """Tell whether the order lets every required edge point forward."""
         if order[: len(self.rest)] != self.rest:
             return False
         position = np.argsort(order)
@@ -65,15 +65,15 @@ class TwoRegressions:
         self.targeting = design.targeting
 
     def alone(self, t: int) -> Array:
-        """Coefficients (t,) of the latent at position t where it is left alone."""
+        """Return the coefficients (t,) of the latent at position t where it is left alone."""
         return self._alone(t).b
 
     def targeted(self, t: int) -> Array:
-        """Coefficients (t,) of the latent at position t where it is targeted; zero for the right row."""
+        """Return the coefficients (t,) of the latent at position t where it is targeted; zero for the right row."""
         return self._targeted(t)[0]
 
     def weights(self, t: int) -> tuple[Array, Array]:
-        """Weights (t,) of the edges from all predecessors of the latent at position t, and their covariance (t, t)."""
+        """Return the weights (t,) of the edges into the latent at position t, and their covariance (t, t)."""
         alone, (b_1, V_1) = self._alone(t), self._targeted(t)
         return alone.b - b_1, alone.covariance() + V_1
 
@@ -82,7 +82,7 @@ class TwoRegressions:
         return self._regress(t, self.design.S_minus[i], self.design.n_minus[i])
 
     def _targeted(self, t: int) -> tuple[Array, Array]:
-        """Coefficients over all contexts that target the latent, and their covariance."""
+        """Return the coefficients over all contexts that target the latent, and their covariance."""
         S, n = self.design.S, self.design.n
         found = [self._regress(t, S[k], n[k]) for k in self.targeting[self.order[t]]]
         if not found:  # never targeted: its row is free along its predecessors
@@ -118,7 +118,7 @@ class _Regression:
 
 
 def perfect_rows(design: Design, H: Array, order: Order) -> Array:
-    """Within the flag of an order, the rows that perfect interventions mean.
+    """Return, within the flag of an order, the rows that perfect interventions mean.
 
     That is what is left of each latent, in the contexts that target it, after regressing out its predecessors; of a
     latent that no context targets, what is left anywhere, so that those are uncorrelated.
@@ -132,7 +132,7 @@ def perfect_rows(design: Design, H: Array, order: Order) -> Array:
 
 
 def prune(design: Design, H: Array, order: Order, rules: Rules) -> tuple[IntArray, ...]:
-    """Backward elimination: which edges forward in the order are worth their penalty, at rows H."""
+    """Return the parents that are worth their penalty, by backward elimination from all predecessors, at rows H."""
     regress, rows = TwoRegressions(design, H, order), np.array(order, dtype=np.intp)
     parents: list[IntArray] = [np.empty(0, dtype=np.intp)] * design.d
     for t, i in enumerate(order):
@@ -165,7 +165,7 @@ def _worth_keeping(delta: Array, V: Array, penalty: float, allowed: BoolArray, r
 
 
 def _drop(left: IntArray, delta: Array, V: Array, gone: IntArray) -> tuple[IntArray, Array, Array]:
-    """What is left, its estimate and covariance once the entries ``gone`` are known to be zero."""
+    """Return what is left, its estimate and its covariance, once the entries ``gone`` are known to be zero."""
     if not len(gone):
         return left, delta, V
     kept = np.delete(np.arange(len(left)), gone)
@@ -198,7 +198,7 @@ def fit_graph(
     gain_tol: float = GAIN_TOLERANCE,
     at_least: float = -np.inf,
 ) -> FittedGraph | None:
-    """Maximum likelihood for one DAG; None if its score promises to stay below ``at_least``."""
+    """Fit one DAG by maximum likelihood; None if its score promises to stay below ``at_least``."""
     price = rules.penalty * sum(len(p) for p in parents)
     optimum = maximize(design, H, parents, gain_tol=gain_tol, at_least=at_least + price)
     return None if optimum is None else FittedGraph(optimum.value - price, optimum, tuple(parents), order)
@@ -219,10 +219,10 @@ def fit_pruned(
         parents = prune(design, H, order, rules)
         if best is not None and all(np.array_equal(a, b) for a, b in zip(parents, best.parents, strict=True)):
             break
-        candidate = fit_graph(design, H, parents, order, rules, gain_tol, at_least)
-        if candidate is None or (best is not None and candidate.score <= best.score + GAIN_OF_A_MOVE):
+        found = fit_graph(design, H, parents, order, rules, gain_tol, at_least)
+        if found is None or (best is not None and found.score <= best.score + GAIN_OF_A_MOVE):
             break
-        best, H = candidate, candidate.optimum.H
+        best, H = found, found.optimum.H
     return best
 
 
@@ -235,10 +235,10 @@ def climb_graphs(design: Design, H: Array, order: Order, rules: Rules) -> Fitted
         flag = climb(design, best.optimum.H, best.order, rules.permit)
         if flag.order == best.order:
             break
-        candidate = fit_pruned(design, perfect_rows(design, flag.H, flag.order), flag.order, rules)
-        if candidate is None or candidate.score <= best.score + GAIN_OF_A_MOVE:
+        found = fit_pruned(design, perfect_rows(design, flag.H, flag.order), flag.order, rules)
+        if found is None or found.score <= best.score + GAIN_OF_A_MOVE:
             break
-        best = candidate
+        best = found
     return best
 
 
@@ -251,7 +251,7 @@ def reverse_edges(
     ----------
     patience : int
         How many attempts in a row may fail.
-    notice : called with every candidate that was fitted to the end
+    notice : called with every graph that was fitted to the end
     """
     stack, seen = Stack(design), {best.order}
     while True:
@@ -272,14 +272,14 @@ def reverse_edges(
 
 
 def _reversals(
-    stack: Stack, candidate: FittedGraph, rules: Rules, seen: set[Order], most: int
+    stack: Stack, graph: FittedGraph, rules: Rules, seen: set[Order], most: int
 ) -> Iterator[tuple[Array, Order]]:
-    """Rows and order after walking the child of an edge before its parent, or the parent behind its child."""
-    H, order = candidate.optimum.H, candidate.order
+    """Yield rows and order after walking the child of an edge before its parent, or the parent behind its child."""
+    H, order = graph.optimum.H, graph.order
     position = np.argsort(order)
     factors = Factors(stack, H, order)
     left, right = factors.walk_left(), factors.walk_right()
-    edges = [(int(position[i]), int(position[j])) for i, pa in enumerate(candidate.parents) for j in pa]
+    edges = [(int(position[i]), int(position[j])) for i, pa in enumerate(graph.parents) for j in pa]
     moves = [(-left.gain[i - j - 1, i], i, i - j, -1) for i, j in edges]
     moves += [(-right.gain[i - j - 1, j], j, i - j, 1) for i, j in edges]
     tried = 0

@@ -83,7 +83,7 @@ class Design:
         return found
 
     def mechanisms(self, parents: Sequence[IntArray]) -> list[Mechanism]:
-        """All mechanisms of a DAG: first the one of each latent left alone, then those of its interventions."""
+        """Return all mechanisms of a DAG: first the one of each latent left alone, then those of its interventions."""
         none = np.empty(0, dtype=np.intp)
         alone = [Mechanism(i, 0, parents[i], float(self.n_minus[i]), self.S_minus[i]) for i in range(self.d)]
         hit = [
@@ -130,7 +130,10 @@ def make_design(
 
 
 def shares(n: Array, hits: Sequence[Sequence[int]], d: int) -> tuple[Array, Array]:
-    """For the contexts that leave each latent alone, and last for all: total weight (d+1,) and shares (d+1, K+1)."""
+    """Return the total weight (d+1,) of the contexts that leave each latent alone, and each context's share (d+1, K+1).
+
+    The last row is for all contexts together.
+    """
     weight = np.repeat(n[None], d + 1, axis=0)
     for k, rows in enumerate(hits):
         weight[list(rows), k] = 0.0
@@ -148,7 +151,10 @@ class Evaluation:
 
 
 def evaluate(design: Design, H: Array, mechanisms: Sequence[Mechanism]) -> Evaluation | None:
-    """Profile likelihood, gradient and structural rows at H; None where a residual variance is not positive."""
+    """Return the profile likelihood, its gradient and the structural rows at H.
+
+    None where a residual variance is not positive.
+    """
     d = len(H)
     HS = H @ design.S_bar
     value, gradient = _log_det_term(design.N, H, HS)
@@ -175,7 +181,7 @@ def evaluate(design: Design, H: Array, mechanisms: Sequence[Mechanism]) -> Evalu
 
 
 def _log_det_term(N: float, H: Array, HS: Array) -> tuple[float, Array]:
-    """``N/2 log det(H S̄ Hᵀ)`` and its gradient ``N (H S̄ Hᵀ)^{-1} H S̄``."""
+    """Return ``N/2 log det(H S̄ Hᵀ)`` and its gradient ``N (H S̄ Hᵀ)^{-1} H S̄``."""
     R = HS @ H.T
     L, solved, singular = lapack.dposv(R, HS)
     if singular:

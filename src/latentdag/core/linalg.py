@@ -33,7 +33,7 @@ DEFINITE = 8 * float(np.finfo(float).eps)
 
 
 def symmetrize(S: Array) -> Array:
-    """The symmetric part of a matrix or stack of matrices."""
+    """Return the symmetric part of a matrix or stack of matrices."""
     return np.asarray(0.5 * (S + np.swapaxes(S, -1, -2)))
 
 
@@ -45,7 +45,7 @@ def unit_diagonal(S: Array) -> tuple[Array, Array]:
 
 
 def range_basis(S: Array, rtol: float = RANK_TOLERANCE) -> Array:
-    """Orthonormal basis (p, r) of the range of a covariance, its rank decided in correlation scale.
+    """Return an orthonormal basis (p, r) of the range of a covariance, its rank decided in correlation scale.
 
     The rank does not depend on the units of the features, the basis is orthonormal in those units.
     """
@@ -55,13 +55,13 @@ def range_basis(S: Array, rtol: float = RANK_TOLERANCE) -> Array:
 
 
 def range_axes(S: Array, rtol: float = RANK_TOLERANCE) -> Array:
-    """Coordinates (r, p) of the range of a covariance, orthonormal in units of the features' deviations."""
+    """Return coordinates (r, p) of the range of a covariance, orthonormal in units of the features' deviations."""
     V, s = _range_of_correlations(S, rtol)
     return np.diag(1 / s) if V is None else V.T / s
 
 
 def _range_of_correlations(S: Array, rtol: float) -> tuple[Array | None, Array]:
-    """Eigenvectors (p, r) of the range of the correlations, or None if that is all, and the deviations (p,)."""
+    """Return eigenvectors (p, r) of the range of the correlations (None if that is all) and the deviations (p,)."""
     C, s = unit_diagonal(S)
     if not all_above(C, max(rtol, 1e-9) * len(C)):
         w = np.linalg.eigvalsh(C)
@@ -72,12 +72,12 @@ def _range_of_correlations(S: Array, rtol: float) -> tuple[Array | None, Array]:
 
 
 def all_above(S: Array, floor: float) -> bool:
-    """Whether all eigenvalues of a symmetric matrix exceed ``floor``: a Cholesky factor tells, at little cost."""
+    """Tell whether all eigenvalues of a symmetric matrix exceed ``floor``: a Cholesky factor knows, at little cost."""
     return not lapack.dpotrf(S - floor * np.eye(len(S)), clean=False)[1]
 
 
 def is_definite(S: Array) -> bool:
-    """Whether a symmetric matrix is positive definite by more than rounding, whatever its units and the machine."""
+    """Tell whether a symmetric matrix is positive definite by more than rounding, on any machine and in any units."""
     return _definite_correlations(unit_diagonal(S)[0])
 
 
@@ -86,7 +86,7 @@ def _definite_correlations(C: Array) -> bool:
 
 
 def full_row_rank(H: Array, tol: float = 1e-13) -> bool:
-    """Whether no row of ``H`` (d, p) lies within ``tol`` of the span of the others, whatever the columns' units."""
+    """Tell whether no row of ``H`` (d, p) lies within ``tol`` of the span of the others, whatever the units."""
     columns = np.abs(H).max(axis=0, initial=0.0)
     rows = H / np.where(columns > 0, columns, 1.0)  # first, so that no square overflows
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -97,13 +97,13 @@ def full_row_rank(H: Array, tol: float = 1e-13) -> bool:
 
 
 def scale_free_rank(S: Array, rtol: float = RANK_TOLERANCE) -> int:
-    """Rank of a covariance or precision matrix, whatever the units of its rows."""
+    """Return the rank of a covariance or precision matrix, whatever the units of its rows."""
     w = linalg.eigvalsh(unit_diagonal(S)[0])
     return int(np.sum(w > rtol * max(w[-1], 0.0)))
 
 
 def upper_factor(S: Array, context: int) -> Array:
-    """Upper triangular ``F`` with positive diagonal and ``FᵀF = S`` (the paper's ``cholesky``)."""
+    """Return the upper triangular ``F`` with positive diagonal and ``FᵀF = S`` (the paper's ``cholesky``)."""
     C, s = unit_diagonal(S)
     if _definite_correlations(C):
         return np.asarray(linalg.cholesky(C, lower=False) * s)
@@ -117,20 +117,20 @@ def upper_factor(S: Array, context: int) -> Array:
 
 
 def inverse(S: Array, context: int) -> Array:
-    """Inverse of a positive definite matrix through its unit-diagonal Cholesky factor."""
+    """Return the inverse of a positive definite matrix through its unit-diagonal Cholesky factor."""
     F = upper_factor(S, context)
     F_inv = linalg.solve_triangular(F, np.eye(len(F)))
     return np.asarray(F_inv @ F_inv.T)
 
 
 def pseudo_inverse(S: Array, rtol: float = RANK_TOLERANCE, context: int = 0) -> Array:
-    """Moore–Penrose inverse of a covariance or precision matrix with a scale-free rank."""
+    """Return the Moore–Penrose inverse of a covariance or precision matrix with a scale-free rank."""
     U = range_basis(S, rtol)
     return np.asarray(U @ inverse(symmetrize(U.T @ S @ U), context) @ U.T)
 
 
 def triangular_of_product(F: Array) -> Array:
-    """``cholesky(FᵀF)`` without forming ``FᵀF``: a QR with positive diagonal, which cannot break down.
+    """Return ``cholesky(FᵀF)`` without forming ``FᵀF``: a QR with positive diagonal, which cannot break down.
 
     Works on stacks (..., n, d) with n ≥ d. The paper factors ``(Q†)ᵀ Θ Q†`` directly, which squares the
     condition number and is where its published code dies at d ≥ 40.
@@ -141,7 +141,7 @@ def triangular_of_product(F: Array) -> Array:
 
 
 def right_inverse(H: Array) -> Array:
-    """``H†`` (p, d) of a full-row-rank ``H`` (d, p), rows scaled to unit norm first; if it is square, columns too."""
+    """Return ``H†`` (p, d) of a full-row-rank ``H`` (d, p), rows scaled to unit norm first; if square, columns too."""
     size = np.abs(H).max(axis=0) if len(H) == H.shape[1] else np.ones(H.shape[1])
     rows = H / size
     norms = np.linalg.norm(rows, axis=1)
@@ -185,7 +185,7 @@ def whiten_pooled(axes: Array, S: Array, weights: Array) -> PooledWhitening:
 
 
 def max_entry_scale(H: Array, rtol: float = 1e-9) -> Array:
-    """The factor by which each row must be divided to meet Assumption 1(c) of the paper.
+    """Return the factor by which each row must be divided to meet Assumption 1(c) of the paper.
 
     The entry of largest absolute value becomes +1. Entries within ``rtol`` of the largest are a tie, and the
     leftmost of a tie decides: by definition, not by luck of floating point.
@@ -196,7 +196,7 @@ def max_entry_scale(H: Array, rtol: float = 1e-9) -> Array:
 
 
 def complement(W: Array) -> Array:
-    """Orthonormal basis (r, r − t) of the orthogonal complement of the columns of ``W`` (r, t)."""
+    """Return an orthonormal basis (r, r − t) of the orthogonal complement of the columns of ``W`` (r, t)."""
     full, _ = linalg.qr(W, mode="full") if W.shape[1] else (np.eye(len(W)), None)
     return np.asarray(full[:, W.shape[1] :])
 
@@ -227,20 +227,20 @@ class Spectrum:
         return len(self._S)
 
     def value(self, i: int) -> float:
-        """The i-th eigenvalue."""
+        """Return the i-th eigenvalue."""
         i %= len(self._S)
         beside = self._beside[: max(len(self._S) - 1, 1)]
         *_, w, _, _, failed = lapack.dstebz(self._diagonal, beside, 2, 0.0, 0.0, i + 1, i + 1, 0.0, "E")
         return float(np.linalg.eigvalsh(self._S)[i] if failed else w[0])
 
     def none_between(self, low: float, high: float) -> bool:
-        """Whether no eigenvalue lies in ``(low, high]``: counted, not computed."""
+        """Tell whether no eigenvalue lies in ``(low, high]``: counted, not computed."""
         beside = self._beside[: max(len(self._S) - 1, 1)]
         found, *_, failed = lapack.dstebz(self._diagonal, beside, 1, low, high, 0, 0, 0.0, "E")
         return not found and not failed
 
     def pairs(self, which: Sequence[int]) -> tuple[Array, Array]:
-        """These eigenvalues (q,) and their vectors (r, q)."""
+        """Return these eigenvalues (q,) and their vectors (r, q)."""
         w, V = np.empty(len(which)), np.empty((len(self._S), len(which)), order="F")
         for q, i in enumerate(which):
             beside = self._beside.copy()  # dstemr writes into it

@@ -78,7 +78,7 @@ def maximize(
 def _quasi_newton(
     design: Design, H: Array, now: Evaluation, mechanisms: Sequence[Mechanism], max_iter: int = 500
 ) -> tuple[Array, Evaluation]:
-    """L-BFGS for models that Newton's method with the expected information cannot climb.
+    """Maximise by L-BFGS where Newton's method with the expected information does not climb.
 
     In coordinates where all contexts together have unit variance: contexts that shift a mean far make others narrow.
     """

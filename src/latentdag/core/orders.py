@@ -44,7 +44,7 @@ class Flag:
 
 
 def full_parents(order: Order) -> tuple[IntArray, ...]:
-    """All predecessors of each latent, in index order."""
+    """Return all predecessors of each latent, in index order."""
     parents: list[IntArray] = [np.empty(0, dtype=np.intp)] * len(order)
     for t, i in enumerate(order):
         parents[i] = np.array(sorted(order[:t]), dtype=np.intp)
@@ -52,7 +52,7 @@ def full_parents(order: Order) -> tuple[IntArray, ...]:
 
 
 def fit_flag(design: Design, H: Array, order: Order, at_least: float = -np.inf) -> Flag | None:
-    """Maximum likelihood for one full order."""
+    """Fit one full order by maximum likelihood; None if it has none, or promises less than ``at_least``."""
     soft = replace(design, soft=(False, *(True,) * (len(design.n) - 1)))
     fitted = maximize(soft, H, full_parents(order), gain_tol=GAIN_OF_ORDERS, at_least=at_least)
     return None if fitted is None else Flag(fitted.value, fitted.H, order)
@@ -76,7 +76,7 @@ class Stack:
 
 
 def cholesky(G: Array) -> Array:
-    """Factors of covariances (…, d, d); where rows all but coincide, of slightly larger ones."""
+    """Return Cholesky factors of covariances (…, d, d); of slightly larger ones where rows all but coincide."""
     jitter = 0.0
     while True:
         try:
@@ -107,7 +107,7 @@ class Factors:
         return self._inverse
 
     def rotate(self) -> tuple[Array, Array]:
-        """Best line of each pair of neighbours that stay: nats gained (d−1,), and w (d−1, 2)."""
+        """Return the best line of each pair of neighbours that stay in place: nats gained (d−1,), and w (d−1, 2)."""
         t = np.arange(len(self.L) - 1)
         L = np.concatenate([self.L[:-1], self.L[1:]], axis=1)
         s = t + 1
@@ -116,7 +116,7 @@ class Factors:
         return _best_lines(xx**2, xx * yx, yy, self.n[:-1], self.n[1:], swap=False)
 
     def walk_left(self) -> "Walks":
-        """All latents move left at once."""
+        """Walk all latents to the left at once, and return what each gains at each step."""
         d = len(self.L)
         walks = Walks(np.full((max(d - 1, 0), d), -np.inf), np.zeros((max(d - 1, 0), d, 2)))
         a = np.arange(1, d)  # where each walker started
@@ -143,7 +143,7 @@ class Factors:
         return walks
 
     def walk_right(self) -> "Walks":
-        """All latents move right at once."""
+        """Walk all latents to the right at once, and return what each gains at each step."""
         d = len(self.L)
         walks = Walks(np.full((max(d - 1, 0), d), -np.inf), np.zeros((max(d - 1, 0), d, 2)))
         a = np.arange(d - 1)
@@ -189,14 +189,14 @@ class Walks:
     w: Array
 
     def best(self) -> tuple[Array, IntArray]:
-        """Each latent's largest gain, and how many neighbours it passes for it."""
+        """Return each latent's largest gain, and how many neighbours it passes for it."""
         if not len(self.gain):
             return np.zeros(self.gain.shape[1]), np.zeros(self.gain.shape[1], dtype=np.intp)
         return self.gain.max(axis=0), 1 + self.gain.argmax(axis=0)
 
 
 def _best_lines(xx: Array, xy: Array, yy: Array, n_x: Array, n_y: Array, swap: bool) -> tuple[Array, Array]:
-    """Gain (p,) and first line (p, 2) of p pairs of neighbours, x first as they are.
+    """Return the gain (p,) and the first line (p, 2) of p pairs of neighbours, x first as they are.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def _best_angles(a: Array, b: Array, c: Array, weight: Array) -> tuple[Array, Ar
 
 
 def move_left(H: Array, order: Order, a: int, w: Array) -> tuple[Array, Order]:
-    """Rows and order after the latent at position a has passed one neighbour per line in w."""
+    """Return rows and order after the latent at position a has passed one neighbour to its left per line in w."""
     H, now = H.copy(), list(order)
     for t, (first, second) in zip(range(a - 1, -1, -1), w / np.abs(w).max(axis=1)[:, None], strict=False):
         y, x = now[t], now[t + 1]
@@ -244,7 +244,7 @@ def move_left(H: Array, order: Order, a: int, w: Array) -> tuple[Array, Order]:
 
 
 def move_right(H: Array, order: Order, a: int, w: Array) -> tuple[Array, Order]:
-    """The same to the right."""
+    """Return rows and order after the latent at position a has passed one neighbour to its right per line in w."""
     H, now, f = H.copy(), list(order), 1.0
     for t, (first, second) in zip(range(a, len(order)), w / np.abs(w).max(axis=1)[:, None], strict=False):
         x, y = now[t], now[t + 1]
@@ -332,13 +332,13 @@ def climb_by_refits(
 
 
 def _reach(design: Design, flag: Flag, order: Order) -> float:
-    """How near a move is: minus the number of neighbours passed; near moves are tried first."""
+    """Return minus the number of places by which latents move; near moves are tried first."""
     position = {x: t for t, x in enumerate(flag.order)}
     return -float(sum(abs(position[x] - t) for t, x in enumerate(order)))
 
 
 def _insertions(order: Order) -> Iterator[Order]:
-    """All orders in which one latent is moved."""
+    """Yield all orders in which one latent is moved."""
     for a, x in enumerate(order):
         rest = order[:a] + order[a + 1 :]
         for b in range(len(order)):

@@ -3,12 +3,12 @@
 In coordinates where the control has identity covariance, a single-node intervention changes the precision by
 ``P_k − I = u uᵀ − m mᵀ`` with ``‖m‖ = 1``: m is the target's row of ``B_0 H``, u its intervened row. The difference
 has at most one positive eigenvalue a (vector v₊) and one negative −b (vector v₋), and all (u, m) with that difference
-are related by a hyperbolic rotation; unit norm of m leaves the two candidates
+are related by a hyperbolic rotation; unit norm of m leaves the two solutions
 
     m = c v₋ ± s v₊,                      s² = a(1−b)/(a+b),  c² = b(1+a)/(a+b),
     u = √a cosh t v₊ ± √b sinh t v₋,      sinh² t = (1−b)/(a+b),
 
-u oriented so that ``u·m > 0``. A source has only one nonzero eigenvalue and one candidate, ``u ∥ m``.
+u oriented so that ``u·m > 0``. A source has only one nonzero eigenvalue and one solution, ``u ∥ m``.
 
 All contexts together know more: the noise rows M of all latents, with columns g of ``M^{-1}``, have the likelihood
 
@@ -39,7 +39,7 @@ class Pair:
     u, m : (r,)
         Intervened row and noise row of the target.
     rivals : sequence of (u, m)
-        The other candidates, best first.
+        The other solutions, best first.
     gaps : sequence of float
         How many nats worse each rival explains all contexts, given the choices made for the others.
     """
@@ -51,7 +51,7 @@ class Pair:
 
 
 def solutions(Delta: Array, tol: float) -> list[tuple[Array, Array]]:
-    """All (u, m) with ``Delta = u uᵀ − m mᵀ`` and ‖m‖ = 1; none if Delta is no single-node change.
+    """Return all (u, m) with ``Delta = u uᵀ − m mᵀ`` and ‖m‖ = 1; none if Delta is no single-node change.
 
     Parameters
     ----------
@@ -85,13 +85,13 @@ def _two_solutions(a: float, b: float, v_plus: Array, v_minus: Array) -> list[tu
 
 
 def other_solution(u: Array, m: Array, tol: float = 1e-9) -> tuple[Array, Array] | None:
-    """The second (u, m) with the same difference and ‖m‖ = 1; None where u ∥ m, so that there is only one."""
+    """Return the second (u, m) with the same difference and ‖m‖ = 1; None where u ∥ m, so that there is only one."""
     found = solutions(np.outer(u, u) - np.outer(m, m), tol)
     return min(found, key=lambda pair: abs(pair[1] @ m)) if len(found) == 2 else None
 
 
 def estimate_pairs(S: Array, n: Array, contexts: Sequence[int], same: Sequence[Sequence[int]]) -> list[Pair]:
-    """(u, m) of every context with a single target, bits settled with all contexts at work.
+    """Estimate (u, m) of every context with a single target; all contexts together choose between its two solutions.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def estimate_pairs(S: Array, n: Array, contexts: Sequence[int], same: Sequence[S
     variance, clash = _misfits(M, S, n, owner, same)
     alone = alone + variance
     chosen = _choose_solutions(alone, clash, owner)
-    # what each candidate costs next to those chosen for the other contexts
+    # what each solution costs next to those chosen for the other contexts
     costs = alone + clash[:, chosen].sum(axis=1) - clash[np.arange(len(M)), chosen[owner]]
     pairs, start = [], 0
     for option in options:
@@ -129,7 +129,7 @@ class _Solutions:
 
 
 def _solutions_of(S: Array, n_0: float, n_k: float) -> _Solutions:
-    """A source, whose one eigenvalue says all, or the two candidates of the strongest eigenvalue at either end.
+    """Return a source, whose one eigenvalue says all, and the two solutions of the strongest eigenvalue at either end.
 
     The eigenvalue that a source leaves unexplained is judged against the next one at its end, which is noise: the test
     of all the others together would drown it when there are many.
@@ -151,7 +151,7 @@ def _solutions_of(S: Array, n_0: float, n_k: float) -> _Solutions:
 
 
 def _unexplained(spectrum: Spectrum, end: float, lowest: bool, n_0: float, n_k: float) -> float:
-    """Nats by which the eigenvalue at one end exceeds the next, or fewer where those are hopeless already."""
+    """Return the nats by which the eigenvalue at one end exceeds the next, or fewer if those are hopeless already."""
     term, halfway = eigenvalue_terms(end, n_0, n_k), np.sqrt(end)
     at_least = 0.5 * float(term - eigenvalue_terms(halfway, n_0, n_k))
     # terms of noise reach 2r, and halfway (in logarithms) to one the term is a quarter: is all noise beyond that?
@@ -165,11 +165,11 @@ def _unexplained(spectrum: Spectrum, end: float, lowest: bool, n_0: float, n_k: 
 
 
 def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Sequence[int]]) -> tuple[Array, Array]:
-    """Nats lost by what candidates say about contexts that leave their targets alone, to leading order.
+    """Return the nats that solutions lose in contexts that leave their targets alone, to leading order.
 
     By logarithms of variances, and by correlations over all such contexts together, in which contexts of large variance
-    count less. A candidate is itself an estimate: a context that shifts a mean far would else punish the least leak of
-    its direction into other candidates.
+    count less. A solution is itself an estimate: a context that shifts a mean far would else punish the least leak of
+    its direction into other solutions.
 
     Returns
     -------
@@ -179,7 +179,7 @@ def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Seque
     size = np.sqrt(np.einsum("kij,kij->k", S, S) / S.shape[1])
     weight = n / np.maximum(size, 1.0)
     free, v = np.ones((len(S), len(M))), np.empty((len(S), len(M)))
-    own = np.zeros_like(M)  # what each candidate's own contexts contribute to the sum over all
+    own = np.zeros_like(M)  # what each solution's own contexts contribute to the sum over all
     hit_by: list[list[int]] = [[] for _ in S]
     for c, q in enumerate(owner):
         for k in same[q]:
@@ -193,7 +193,7 @@ def _misfits(M: Array, S: Array, n: Array, owner: IntArray, same: Sequence[Seque
     own = own @ M.T
     total = M @ np.tensordot(weight, S, axes=1) @ M.T
     R = total - own - own.T
-    # a candidate whose own contexts are all there is has nothing left to correlate with
+    # a solution whose own contexts are all there is has nothing left to correlate with
     left = np.maximum(np.diagonal(total) - np.diagonal(own), 1e-9 * np.diagonal(total))
     clash = 0.5 * ((n[:, None] * free).T @ free) * np.minimum(np.square(R) / np.outer(left, left), 1.0)
     return variance, clash
@@ -222,7 +222,7 @@ def _choose_solutions(alone: Array, clash: Array, owner: IntArray) -> IntArray:
 
 
 def refine_pairs(S: Array, n: Array, contexts: Sequence[int], pairs: Sequence[Pair]) -> list[Pair]:
-    """The same pairs, (u, m) moved towards the maximum of the order-free likelihood of the control and ``contexts``.
+    """Move (u, m) of all pairs towards the maximum of the order-free likelihood of the control and ``contexts``.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def refine_pairs(S: Array, n: Array, contexts: Sequence[int], pairs: Sequence[Pa
 
 
 class _OrderFree:
-    """ℓ(M) of contexts of which the first is the control and the others target one latent each, that of M's row."""
+    """Order-free log-likelihood ℓ(M). Context 0 is the control; context k intervenes on the latent in row k of M."""
 
     def __init__(self, S: Array, n: Array):
         self.n, self.N = n[1:], float(n.sum())
@@ -253,7 +253,7 @@ class _OrderFree:
         self.alone[: len(self.n)] -= self.n[:, None, None] * S[1:]
 
     def __call__(self, M: Array) -> tuple[float, Array]:
-        """ℓ and its gradient in E at E = 0, for M moved to (I + E) M."""
+        """Return ℓ and its gradient in E at E = 0, for M moved to (I + E) M."""
         G = np.asarray(np.linalg.inv(M), dtype=np.float64)
         MS = np.einsum("iab,ib->ia", self.alone, M)
         W = self._pulled(G) @ G
@@ -267,7 +267,7 @@ class _OrderFree:
         return np.asarray(np.einsum("kab,bk->ka", self.S_inv, G[:, : len(self.n)]))
 
     def climb(self, M: Array, steps: int) -> Array:
-        """Limited-memory quasi-Newton steps in E."""
+        """Return M after some limited-memory quasi-Newton steps in E."""
         eye = np.eye(len(M))
 
         def objective(x: Array) -> tuple[float, Array]:
@@ -282,7 +282,7 @@ class _OrderFree:
         return np.asarray((eye + found.x.reshape(M.shape)) @ M)
 
     def intervened_rows(self, M: Array) -> Array:
-        """The rows u_k, of unit variance in their contexts."""
+        """Return the rows u_k, of unit variance in their contexts."""
         G = np.asarray(np.linalg.inv(M), dtype=np.float64)
         U = self._pulled(G)
         return np.asarray(U / np.sqrt(np.einsum("ka,ak->k", U, G[:, : len(U)]))[:, None])

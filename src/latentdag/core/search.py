@@ -78,6 +78,7 @@ class Rival:
 
     @classmethod
     def of_graph(cls, graph: FittedGraph) -> "Rival":
+        """Return the rival whose value is the score of a graph."""
         return cls(graph.score, graph.optimum.H, graph.order, graph)
 
 

@@ -1,4 +1,4 @@
-"""Adding and dropping single edges of a fitted DAG, each judged after a refit."""
+"""Add and drop single edges of a fitted DAG, each judged after a refit (docs/math.md, The search)."""
 
 from collections.abc import Sequence
 
@@ -40,12 +40,12 @@ def toggle_edges(design: Design, best: FittedGraph, rules: Rules) -> FittedGraph
 
 
 def _all_adapt(design: Design) -> bool:
-    """Whether what edges are worth can be told with all rows adapting."""
+    """Return True if edge gains can be computed with every row of H free to adapt."""
     return design.d <= ALL_ADAPT_UP_TO and not any(design.soft)
 
 
 def order_with_edge(order: Order, parents: Sequence[IntArray], i: int, j: int) -> Order | None:
-    """An order of the graph with j → i added, as near to the present one as can be; None if that closes a cycle."""
+    """Return an order of the graph with j → i added, near the present one; None if the edge closes a cycle."""
     first, last = order.index(i), order.index(j)
     if last < first:
         return order
@@ -61,7 +61,7 @@ def order_with_edge(order: Order, parents: Sequence[IntArray], i: int, j: int) -
 
 
 def _borderline(design: Design, best: FittedGraph, rules: Rules) -> list[tuple[int, int]]:
-    """Pairs (child, parent) whose edge may be better dropped or added, most promising first."""
+    """Return the pairs (child, parent) whose edge may be better dropped or added, most promising first."""
     d = design.d
     present, ancestors = np.zeros((d, d), dtype=bool), np.zeros((d, d), dtype=bool)
     for i in best.order:
@@ -71,15 +71,15 @@ def _borderline(design: Design, best: FittedGraph, rules: Rules) -> list[tuple[i
     if _all_adapt(design):
         worth, (drop, add) = edge_gains(design, best.optimum, best.parents, absent), TRY_IF_ALL_ADAPT
     else:
-        worth, (drop, add) = _worth_in_order(design, best, present), TRY_IF_ONE_ADAPTS
+        worth, (drop, add) = _gains_in_order(design, best, present), TRY_IF_ONE_ADAPTS
     ratio = np.maximum(worth, 1e-12) / max(rules.penalty, 1e-12)
     loss = np.where(present, ratio / drop, add / ratio)
     near = (loss < 1) & (present | absent) & ~rules.required
     return [(int(i), int(j)) for _, i, j in sorted((loss[i, j], i, j) for i, j in np.argwhere(near))]
 
 
-def _worth_in_order(design: Design, best: FittedGraph, present: BoolArray) -> Array:
-    """Nats (d, d) that edges forward in the order are worth, only the child's row adapting, along its predecessors."""
+def _gains_in_order(design: Design, best: FittedGraph, present: BoolArray) -> Array:
+    """Return the gain (d, d) in nats of edges forward in the order, with only the child's row free to adapt."""
     regress, worth = TwoRegressions(design, best.optimum.H, best.order), np.zeros((design.d, design.d))
     for t, i in enumerate(best.order[1:], start=1):
         before = list(best.order[:t])
@@ -88,7 +88,7 @@ def _worth_in_order(design: Design, best: FittedGraph, present: BoolArray) -> Ar
 
 
 def _costs(delta: Array, V: Array, kept: BoolArray) -> Array:
-    """Nats that each entry is worth, given that of all others those not kept are gone."""
+    """Return the nats that each entry gains, given that those not kept are gone."""
     cost, gone = np.empty(len(delta)), ~kept
     W = np.linalg.inv(V[np.ix_(gone, gone)])
     pull = W @ delta[gone]

@@ -34,7 +34,7 @@ def finish(
     penalty: float,
     ambiguous: Mapping[str, Any],
 ) -> Fit:
-    """Everything back in the user's features, names and units."""
+    """Return the fit in the user's features, names and units."""
     best, design = found.best, prepared.design
     order = tuple(prepared.latents[i] for i in best.order)
     rows = list(reversed(best.order))
@@ -72,7 +72,7 @@ def finish(
 
 
 def _shrinkage_gain(prepared: Prepared, best: FittedGraph) -> float:
-    """By how many nats shrunk covariances S are likelier than the data as they are.
+    """Return by how many nats the shrunk covariances S are likelier than the data as they are.
 
     The data's are ``S + w/(1 − w) (S − C)``, with C pooled over all contexts before shrinking.
     """
@@ -91,7 +91,7 @@ def _shrinkage_gain(prepared: Prepared, best: FittedGraph) -> float:
 
 
 def _warn(m: Moments, prepared: Prepared, best: FittedGraph) -> None:
-    """What a user should know before believing the fit."""
+    """Warn of what a user should know before believing the fit."""
     if not best.optimum.converged:
         warnings.warn(
             f"the likelihood could still grow by about {best.optimum.gain:.3g} nats when the optimiser stopped",
@@ -109,7 +109,7 @@ def _warn(m: Moments, prepared: Prepared, best: FittedGraph) -> None:
 
 
 def model_of_graph(m: Moments, prepared: Prepared, best: FittedGraph) -> LatentModel:
-    """The fitted model in features, rows in the order of the design."""
+    """Return the fitted model in features, rows in the order of the design."""
     design, latents, d = prepared.design, prepared.latents, prepared.design.d
     H, rows = best.optimum.H, best.optimum.rows
     mechanisms = design.mechanisms(best.parents)
@@ -141,7 +141,7 @@ def model_of_graph(m: Moments, prepared: Prepared, best: FittedGraph) -> LatentM
 def _latent_means(
     m: Moments, prepared: Prepared, H: Array, rows: Array, mechanisms: Sequence[Any]
 ) -> tuple[Array, Array]:
-    """Mean of the latents in the control under the model (d,), and of the features there (p,).
+    """Return the mean of the latents in the control under the model (d,), and of the features there (p,).
 
     With means in use the noise of a latent has one mean in all contexts that leave it alone.
     """
@@ -161,7 +161,7 @@ def _latent_means(
 
 
 def _complement(prepared: Prepared, H: Array) -> dict[str, Array]:
-    """Loadings and residual covariance of features that have more dimensions than there are latents."""
+    """Return loadings and residual covariance of features that have more dimensions than there are latents."""
     S_bar = prepared.design.S_bar
     G = S_bar @ H.T @ np.linalg.inv(H @ S_bar @ H.T)
     residual = S_bar - G @ H @ S_bar

@@ -26,8 +26,8 @@ def fit_closed_form(m: Moments, options: Options) -> Fit:
 
     It needs no order and no iteration, and carries no error from one latent to the next.
 
-    ``details["ambiguous"]`` names the latents for which the data leave more than one candidate: the context, the other
-    candidates' unmixing rows, how many nats worse they are, and why they are left.
+    ``details["ambiguous"]`` names the latents for which the data leave more than one solution: the context, the other
+    solutions' unmixing rows, how many nats worse they are, and why they are left.
     """
     prepared = prepare(m, options)
     rules = edge_rules(prepared, 0.5 * float(np.log(prepared.design.N)))
@@ -39,7 +39,7 @@ def fit_closed_form(m: Moments, options: Options) -> Fit:
 
 
 def _ambiguous(m: Moments, prepared: Prepared, pairs: Mapping[int, Pair]) -> dict[str, list[dict[str, Any]]]:
-    """By latent, the candidates of its context that are nearly as good as the one chosen, and why they are left."""
+    """Return, by latent, the solutions that are nearly as good as the one chosen, and why they are left."""
     contexts = single_target_contexts(prepared.design)
     found: dict[str, list[dict[str, Any]]] = {}
     for i, pair in pairs.items():
@@ -55,7 +55,7 @@ def _ambiguous(m: Moments, prepared: Prepared, pairs: Mapping[int, Pair]) -> dic
 
 
 def _evaluated(prepared: Prepared, H: Array, parents: Sequence[Any], order: tuple[int, ...]) -> Found:
-    """A graph at given rows, not optimised: what the closed form returns."""
+    """Return a graph at given rows as it is, without optimising them."""
     H = unit_rows(prepared.design, H)
     at = evaluate(prepared.design, H, prepared.design.mechanisms(parents))
     if at is None:

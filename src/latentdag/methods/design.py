@@ -101,7 +101,7 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
 
 
 def _coordinates(m: Moments, d: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Coordinates (r, p) of the range of the data, covariances (K+1, r, r) in them, and log |det| of the map to them.
+    """Return coordinates (r, p) of the range of the data, covariances (K+1, r, r) in them, and log |det| of that map.
 
     Directions far smaller than the others count only where there would be fewer dimensions than latents without them:
     elsewhere they are more likely to be rounding.
@@ -117,7 +117,7 @@ def _coordinates(m: Moments, d: int) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def _hits(m: Moments, targets: Mapping[Hashable, Any] | None) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Rows that each context targets, and the latents' names."""
+    """Return the rows that each context targets, and the latents' names."""
     contexts = m.contexts[1:]
     if targets is None:
         return [(), *((i,) for i in range(len(contexts)))], latent_names(
@@ -136,7 +136,7 @@ def _hits(m: Moments, targets: Mapping[Hashable, Any] | None) -> tuple[list[tupl
 
 
 def _other_names(taken: Sequence[str], number: int) -> list[str]:
-    """Names for the latents that nobody intervened on."""
+    """Return names for the latents that nobody intervened on."""
     word = "other"
     while any(name.startswith(f"{word} ") for name in taken):
         word += "'"
@@ -160,7 +160,7 @@ def _divide(S: np.ndarray, F: np.ndarray) -> None:
 
 
 def _shrink_by(S: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Weight of the pooled covariance: oracle-approximating shrinkage, fading out once counts exceed dimensions.
+    """Return the weight of the pooled covariance: oracle-approximating shrinkage, fading once counts exceed dimensions.
 
     In coordinates where the pooled covariance is the identity, the OAS formula gives the weight that minimises the
     expected squared error of a Gaussian sample covariance of any true one. It never quite forgets to shrink, and a bias
@@ -175,7 +175,7 @@ def _shrink_by(S: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _check_definite(S: np.ndarray, counts: np.ndarray, definite: np.ndarray) -> None:
-    """Every covariance must have an inverse, relative to the pooled one."""
+    """Refuse covariances that have no inverse, relative to the pooled one."""
     for k, s in enumerate(S):
         if not (definite[k] and is_definite(s)):
             raise ContextError(
@@ -186,13 +186,13 @@ def _check_definite(S: np.ndarray, counts: np.ndarray, definite: np.ndarray) -> 
 
 
 def single_target_contexts(design: Design) -> list[int]:
-    """For each latent the most informative context that targets it alone, or −1."""
+    """Return for each latent the most informative context that targets it alone, or −1."""
     alone = [[k for k in contexts if len(design.hits[k]) == 1] for contexts in design.targeting]
     return [max(contexts, key=lambda k: design.n[k], default=-1) for contexts in alone]
 
 
 def edge_rules(prepared: Prepared, penalty: float, forbidden: Any = None, required: Any = None) -> Rules:
-    """What users say about edges, and that latents without interventions come first, as causes of all others.
+    """Return what users say about edges; latents without interventions come first, as causes of all others.
 
     Those are known up to rotation only, so all of their edges stay: which of them vanish is a matter of coordinates.
     """
@@ -207,7 +207,7 @@ def edge_rules(prepared: Prepared, penalty: float, forbidden: Any = None, requir
 
 
 def permitted(latents: Sequence[str], edges: Any, default: bool) -> np.ndarray:
-    """A boolean matrix [child, parent] from (parent, child) pairs of names."""
+    """Return a boolean matrix [child, parent] from (parent, child) pairs of names."""
     matrix = np.full((len(latents), len(latents)), default)
     for source, target in edges or ():
         for name in (source, target):

@@ -1,4 +1,4 @@
-"""One door to the methods."""
+"""``fit``: the one door to the methods."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ def fit(
 
 
 def check_design(m: Moments) -> None:
-    """What every method needs: a named control, another context, features that vary."""
+    """Refuse moments without what every method needs: a named control, another context, features that vary."""
     if not isinstance(m, Moments):
         raise TypeError(
             f"fit takes Moments, got {type(m).__name__}: build them with Moments.from_samples(X, contexts, …)"
@@ -105,7 +105,7 @@ def check_design(m: Moments) -> None:
 
 
 def _check_units(m: Moments, most: float) -> None:
-    """Complain about features in units so different that numbers in them cannot stand beside each other."""
+    """Refuse features in units so different that numbers in them cannot stand beside each other."""
     deviation = np.sqrt(np.diagonal(m.covariances, axis1=1, axis2=2).max(axis=0))
     small, large = int(np.argmin(deviation)), int(np.argmax(deviation))
     if deviation[large] > most * deviation[small]:

@@ -84,7 +84,7 @@ def _search(
 
 
 def _fit_given_graph(prepared: Prepared, starts: Sequence[Start], rules: Rules, graph: nx.DiGraph) -> Found | None:
-    """The best of all starts for one graph."""
+    """Fit one graph from every start, and return the best."""
     latents = prepared.latents
     if set(graph.nodes) - set(latents):
         raise ValueError(f"the graph's nodes must be among the latents {latents}, got {sorted(graph.nodes)}")
@@ -107,7 +107,7 @@ def _fit_given_graph(prepared: Prepared, starts: Sequence[Start], rules: Rules, 
 
 
 def _fit_given_order(prepared: Prepared, starts: Sequence[Start], rules: Rules, names: Sequence[str]) -> Found | None:
-    """Edges only: flag, prune, refit."""
+    """Search the edges of one order from every start: fit the full order, prune, refit."""
     targeted = [name for i, name in enumerate(prepared.latents) if i not in rules.rest]
     if sorted(names) != sorted(targeted):
         raise ValueError(f"the order must list each latent once: {targeted}, got {list(names)}")
@@ -127,14 +127,14 @@ def _fit_given_order(prepared: Prepared, starts: Sequence[Start], rules: Rules, 
 
 
 def _best(found: Iterable[FittedGraph | None]) -> Found | None:
-    kept = [candidate for candidate in found if candidate is not None]
+    kept = [graph for graph in found if graph is not None]
     if not kept:
         return None
     return Found(max(kept, key=lambda c: c.score), tuple(c.score for c in kept), None)
 
 
 def _nats(penalty: str | float, N: float) -> float:
-    """What an edge must be worth."""
+    """Return the nats that an edge must be worth."""
     if isinstance(penalty, str):
         return 0.5 * float(np.log(N)) if penalty == "bic" else 1.0
     return penalty

@@ -94,7 +94,7 @@ class Options(Mapping[str, Any]):
 
     @classmethod
     def named(cls, method: str, values: Mapping[str, Any]) -> "Options":
-        """Options by name.
+        """Make options of a method from their names and values.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class Options(Mapping[str, Any]):
 
     @classmethod
     def among(cls, method: str, values: Mapping[str, Any]) -> "Options":
-        """What a method takes of the options of all methods, so that a grid can run over methods.
+        """Make options of a method from those of all methods, so that a grid can run over methods.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class Options(Mapping[str, Any]):
 
     @property
     def told(self) -> dict[str, Any]:
-        """The options that are not as they are by default."""
+        """Return the options that differ from their defaults."""
         return {name: value for name, value in self.items() if name != "method" and value != _DEFAULTS[name]}
 
     def __repr__(self) -> str:
@@ -145,12 +145,12 @@ class Options(Mapping[str, Any]):
     # ---- files ------------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON; mappings as lists of pairs, since contexts need not be text."""
+        """Return the options as JSON; mappings become lists of pairs, since contexts need not be text."""
         return {name: _to_json(value) for name, value in self.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Options":
-        """The inverse of :meth:`to_json`; what is missing is as it is by default."""
+        """Return the options that :meth:`to_json` wrote; what is missing takes its default."""
         made = dict(value)
         for name in ("targets", "intervention"):
             if isinstance(made.get(name), list):
@@ -181,7 +181,7 @@ def _shown(value: Any) -> Any:
 
 
 def _by_context(value: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-    """In one order, whatever the user's, so that the same options read the same."""
+    """Return a mapping in one order, whatever the user's, so that the same options read the same."""
     found = {lb.as_label(context): of for context, of in value.items()}
     return {context: found[context] for context in lb.canonical_order(found)}
 

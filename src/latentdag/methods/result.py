@@ -1,4 +1,4 @@
-"""What every method returns."""
+"""``Fit``: what every method returns, and the doors to its uncertainty, predictions and files."""
 
 import os
 from collections.abc import Hashable, Mapping
@@ -105,7 +105,7 @@ class Fit:
 
     @clear_numerics
     def uncertainty(self, data: Samples | None = None) -> Uncertainty:
-        """How well the parameters are known: what every table below is made from.
+        """Return how well the parameters are known, from which every table below is made.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class Fit:
 
     @clear_numerics
     def edges(self, level: float | None = None, data: Samples | None = None) -> pd.DataFrame:
-        """One row per edge of the graph, with a Wald test of each.
+        """Return one row per edge of the graph, with a Wald test of each.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class Fit:
 
     @clear_numerics
     def standard_errors(self, scaling: Scaling = "paper", data: Samples | None = None) -> pd.DataFrame:
-        """Every number of the model with its standard error.
+        """Return every number of the model with its standard error.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class Fit:
 
     @clear_numerics
     def partial_order(self, level: float = 0.95, data: Samples | None = None) -> nx.DiGraph:
-        """Which latent certainly comes before which.
+        """Return which latent certainly comes before which.
 
         An edge of the result means that there is a path of edges with ``q_value`` at most ``1 − level`` from one to the
         other, and that the best order found that contradicts the graph, if it reverses the two, is at least
@@ -177,7 +177,7 @@ class Fit:
     def predict(
         self, changes: Any, level: float = 0.95, *, kind: str = "perfect", data: Samples | None = None
     ) -> Prediction:
-        """Mean and covariance of the features in a context that was never run, with intervals.
+        """Predict mean and covariance of the features in a context that was never run, with intervals.
 
         ``fit.predict(["A", "B"])`` is the double perturbation of two single ones; see
         :func:`latentdag.uncertainty.prediction.predict`.
@@ -185,7 +185,7 @@ class Fit:
         return predict(self, changes, level, kind=kind, data=data)
 
     def score(self, m: "Moments", m_train: "Moments | None" = None, **options: Any) -> pd.DataFrame:
-        """Log-likelihood per sample of held-out contexts, against three references.
+        """Return the log-likelihood per sample of held-out contexts, against three references.
 
         ``fit.score(held_out, combinations={"A+B": ("A", "B")})`` asks how well a double perturbation is predicted from
         single ones; see :func:`latentdag.score`.
@@ -195,7 +195,7 @@ class Fit:
         return score(self, m, m_train, **options)
 
     def summary(self, n_features: int = 3) -> str:
-        """A table for people: each latent, sources first, with its contexts, parents and strongest features."""
+        """Return a table for people: each latent, sources first, with its contexts, parents and strongest features."""
         model, scaled = self.model, self.model.rescaled("unit-variance")
         rows = []
         for name in self.order:
@@ -234,7 +234,7 @@ class Fit:
             return cls.from_parts(arrays, meta)
 
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and JSON-able rest, for files."""
+        """Return arrays and a JSON-able rest, for files."""
         arrays, meta = self.model.to_parts()
         return arrays, {
             "model": meta,
@@ -249,7 +249,7 @@ class Fit:
 
     @classmethod
     def from_parts(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> "Fit":
-        """The inverse of :meth:`to_parts`, for arrays and fields as ``FILE`` describes them."""
+        """Make a fit of what :meth:`to_parts` returned; ``FILE`` describes its arrays and fields."""
         model = LatentModel.from_parts(arrays, meta["model"])
         _check_order(model, meta["order"])
         graph: nx.DiGraph = nx.DiGraph()
@@ -283,7 +283,7 @@ class Fit:
 
 
 def _options(meta: Mapping[str, Any]) -> Options:
-    """The options of a file; the first files had the method beside them, and forgot kinds that were mixed."""
+    """Read the options of a file; the first files had the method beside them, and forgot kinds that were mixed."""
     found = dict(meta["options"])
     if "method" not in found:
         found["method"] = meta.get("method", "likelihood")
@@ -304,12 +304,12 @@ def _check_order(model: LatentModel, order: list[str]) -> None:
 
 
 def weight_of(model: LatentModel, target: str, source: str) -> float:
-    """The effect of one latent on another."""
+    """Return the effect of one latent on another."""
     return float(model.weights[model.latents.index(target), model.latents.index(source)])
 
 
 def named_graph(model: LatentModel, edges: Any) -> nx.DiGraph:
-    """Edges (source, target) with their weights in the model, over all its latents, sources first."""
+    """Return the graph of edges (source, target) with their weights in the model, over all its latents."""
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(reversed(model.latents))
     row = {name: i for i, name in enumerate(model.latents)}

@@ -1,6 +1,6 @@
-"""Other candidates for latents whose causes were never intervened on, each fitted to the end.
+"""Second solutions for latents whose causes were never intervened on, each fitted to the end.
 
-On exact moments :mod:`latentdag.identification.equivalence` says which latents have two candidates. On samples the
+On exact moments :mod:`latentdag.identification.equivalence` says which latents have two solutions. On samples the
 second is a start like any other: where it leads, and how far behind, says whether the data leave it open.
 """
 
@@ -17,25 +17,25 @@ from latentdag.core.search import Found, climb_from, conclude
 from latentdag.methods.design import Prepared
 from latentdag.methods.starts import Start
 
-#: Nats behind the best up to which a candidate is still reported: odds of one to twenty.
+#: Nats behind the best up to which a solution is still reported: odds of one to twenty.
 AMBIGUOUS = 3.0
 
-#: Cosine above which two rows are one candidate.
+#: Cosine above which two rows are one solution.
 SAME = 0.9999
 
-#: How many candidate models are explored.
+#: How many models are explored.
 AT_MOST = 16
 
 Rivals = Mapping[str, list[dict[str, Any]]]
 
 
 def with_rivals(prepared: Prepared, found: Found, rules: Rules) -> tuple[Found, Rivals]:
-    """The best fit once the other candidates were tried too, and those the likelihood leaves open, by latent.
+    """Return the best fit once second solutions were tried too, and, by latent, those that the likelihood leaves open.
 
     Equal likelihood is what "open" means: the sparser of two graphs is the better guess, not the only answer.
     """
     fits = [found]
-    for fit in fits:  # grows while it is walked: the second candidate of one latent can open or close another's
+    for fit in fits:  # grows while it is walked: the second solution of one latent can open or close another's
         for i in _open_latents(prepared, fit.best):
             other = _from_other_solution(prepared, fit.best, i, rules) if len(fits) < AT_MOST else None
             if other is not None and not any(_same(prepared, other.best, known.best) for known in fits):
@@ -70,14 +70,14 @@ def _cosine(a: Array, b: Array) -> float:
     return float(abs(a @ b) / np.sqrt((a @ a) * (b @ b)))
 
 
-def _n_edges(candidate: FittedGraph) -> int:
-    return sum(len(parents) for parents in candidate.parents)
+def _n_edges(graph: FittedGraph) -> int:
+    return sum(len(parents) for parents in graph.parents)
 
 
 def _open_latents(prepared: Prepared, best: FittedGraph) -> list[int]:
-    """Latents hit by one perfect intervention each; where there are many, only those without targeted causes.
+    """Return latents hit by one perfect intervention each; where there are many, only those without targeted causes.
 
-    Others have no second candidate, but in samples a spurious edge may hide that a latent belongs here.
+    Others have no second solution, but in samples a spurious edge may hide that a latent belongs here.
     """
     design = prepared.design
     hit = [i for rows in design.hits for i in rows]

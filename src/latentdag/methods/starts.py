@@ -5,12 +5,10 @@ from collections.abc import Mapping
 import networkx as nx
 import numpy as np
 
-from latentdag.core.context_error import ContextError
-from latentdag.core.effort import INSERT_UP_TO, RAW_UP_TO
+from latentdag.core.effort import RAW_UP_TO
 from latentdag.core.graphs import Rules
 from latentdag.core.linalg import Array, complement
 from latentdag.core.pairs import Pair, estimate_pairs, refine_pairs
-from latentdag.core.projection import iterative_difference_projection_finite_sample
 from latentdag.core.search import linear_order
 from latentdag.methods.design import Prepared, single_target_contexts
 from latentdag.model.model import LatentModel
@@ -19,7 +17,7 @@ Start = tuple[Array, tuple[int, ...]]  #: rows of the unmixing, and an order
 
 
 def context_pairs(prepared: Prepared) -> dict[int, Pair]:
-    """The closed form for every latent that some context targets alone."""
+    """Return the closed form of every latent that some context targets alone."""
     contexts = single_target_contexts(prepared.design)
     rows = [i for i, k in enumerate(contexts) if k >= 0]
     if not rows:
@@ -37,7 +35,7 @@ def _refined(prepared: Prepared, pairs: Mapping[int, Pair]) -> dict[int, Pair]:
 
 
 def closed_form_start(prepared: Prepared, pairs: Mapping[int, Pair], rules: Rules) -> Start:
-    """Rows u of the closed form, in the order that their ancestors suggest."""
+    """Return the rows u of the closed form, and the order that their ancestors suggest."""
     d, r = prepared.design.d, prepared.design.S.shape[1]
     H, M = np.zeros((d, r)), np.zeros((d, r))
     for i, pair in pairs.items():
@@ -58,7 +56,7 @@ def closed_form_start(prepared: Prepared, pairs: Mapping[int, Pair], rules: Rule
 
 
 def _leftover_row(prepared: Prepared, i: int, M: Array) -> Array:
-    """For a latent that is never targeted alone: the strongest change in its contexts that the known rows leave."""
+    """Return a row for a latent never targeted alone: the strongest change in its contexts, known rows aside."""
     design = prepared.design
     change = sum(
         (
@@ -75,31 +73,19 @@ def _leftover_row(prepared: Prepared, i: int, M: Array) -> Array:
 
 
 def make_starts(prepared: Prepared, pairs: Mapping[int, Pair], rules: Rules) -> list[Start]:
-    starts = [closed_form_start(prepared, pairs, rules)]
-    design = prepared.design
-    if (design.d > INSERT_UP_TO or rules.rest) and pairs:
-        # a few steps of the order-free likelihood make better rows; where time allows, both go on
-        refined = closed_form_start(prepared, _refined(prepared, pairs), rules)
-        return [refined, *starts] if design.d <= RAW_UP_TO else [refined]
-    if design.d <= INSERT_UP_TO and all(len(hit) == 1 for hit in design.hits[1:]) and len(design.hits) == design.d + 1:
-        # few latents are cheap to start once more, from the paper's algorithm in whitened coordinates
-        try:
-            projected = iterative_difference_projection_finite_sample(np.linalg.inv(prepared.about_control))
-        except ContextError:
-            return starts
-        rows = np.array([design.hits[k][0] for k in projected.contexts])
-        H = np.empty_like(starts[0][0])
-        H[rows] = projected.U
-        order = tuple(int(i) for i in rows[::-1])
-        if rules.permit(order):
-            starts.append((H, order))
-    elif pairs:
-        # contexts that share a target are not for that algorithm; off the model a single start can be far from the best
-        starts.append(closed_form_start(prepared, _refined(prepared, pairs), rules))
-    return starts
+    """Return the closed form as it is and after a few steps of the order-free likelihood, which make better rows.
+
+    Far off the model a single start can be far from the best; where there are many latents, time allows only one.
+    """
+    raw = closed_form_start(prepared, pairs, rules)
+    if not pairs:
+        return [raw]
+    refined = closed_form_start(prepared, _refined(prepared, pairs), rules)
+    return [refined, raw] if prepared.design.d <= RAW_UP_TO else [refined]
 
 
 def given_start(prepared: Prepared, model: LatentModel) -> Start:
+    """Return the rows and an order of a model that the user gives."""
     if sorted(model.latents) != sorted(prepared.latents):
         raise ValueError(f"the start has latents {sorted(model.latents)}, the data {sorted(prepared.latents)}")
     ordered = model.reordered(prepared.latents)
