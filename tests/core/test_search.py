@@ -8,7 +8,7 @@ from latentdag.methods import rivals, starts
 
 #: Every constant of the form "up to so many latents", and the modules that read it.
 BORDERS = {
-    "INSERT_UP_TO": (search, starts, rivals),
+    "INSERT_UP_TO": (search, rivals),
     "EVIDENCE_UP_TO": (search,),
     "ALL_ADAPT_UP_TO": (toggles,),
     "RAW_UP_TO": (starts,),

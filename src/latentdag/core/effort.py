@@ -6,7 +6,7 @@ when something is too far behind to be looked at again. Differences of log-likel
 e to 1, and noise alone moves a likelihood ratio with one degree of freedom by half a nat on average.
 """
 
-# ---- maximising the likelihood for one graph ------------------------------------------------------------------------
+# maximising the likelihood for one graph
 
 #: Nats that a further Newton step may still promise when a fit counts as finished. Standard errors see far less.
 GAIN_TOLERANCE = 1e-5
@@ -26,7 +26,7 @@ DENSE_UP_TO = 10
 #: Steps that the fallback optimiser remembers: with forty it needs half the evaluations that it needs with ten.
 MEMORY = 40
 
-# ---- orders ---------------------------------------------------------------------------------------------------------
+# orders
 
 #: Latents up to which every insertion of one latent into the order is refitted. The d² fits of d-fold cost pay there;
 #: beyond, single edges are turned round instead, most promising first.
@@ -59,7 +59,7 @@ SWEEPS = 320
 #: Attempts in a row to turn an edge round that may fail: this many over the number of latents, and at least the second.
 PATIENCE, LEAST_PATIENCE = 400, 5
 
-# ---- edges ----------------------------------------------------------------------------------------------------------
+# edges
 
 #: Latents up to which the gain of an edge is computed with all rows of H adapting: the price grows as d⁶. Beyond, and
 #: with soft interventions (where rows can take over edges within the ancestor relation), only the child's row adapts.
@@ -72,7 +72,7 @@ TRY_IF_ALL_ADAPT, TRY_IF_ONE_ADAPTS = (1.3, 0.8), (5.0, 0.4)
 #: Nats that adding and dropping single edges may make good between the ends of two starts.
 WITHIN_REACH = 30.0
 
-# ---- starts ---------------------------------------------------------------------------------------------------------
+# starts
 
 #: Nats by which parents of a target must explain the contexts better than calling it a source.
 PARSIMONY = 3.0

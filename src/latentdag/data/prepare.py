@@ -126,7 +126,7 @@ def _rows_per_block(n_contexts: int, p: int, share: float | None) -> int:
     return int(np.clip(wanted, 1, MAX_ROWS))
 
 
-# ---- memory -----------------------------------------------------------------------------------------------------
+# memory
 
 
 def require_memory(where: str, n_contexts: int, n_features: int, matrices: int, extra: int, limit: float | None) -> str:

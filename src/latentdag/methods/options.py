@@ -142,8 +142,6 @@ class Options(Mapping[str, Any]):
     def __reduce__(self) -> tuple[Any, ...]:  # to other processes: read-only views do not travel
         return Options, tuple(_shown(getattr(self, field.name)) for field in fields(self))
 
-    # ---- files ------------------------------------------------------------------------------------------------
-
     def to_json(self) -> dict[str, Any]:
         """Return the options as JSON; mappings become lists of pairs, since contexts need not be text."""
         return {name: _to_json(value) for name, value in self.items()}
@@ -175,9 +173,6 @@ def _to_json(value: Any) -> Any:
 
 def _shown(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
-
-
-# ---- one form for each value --------------------------------------------------------------------------------------
 
 
 def _by_context(value: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

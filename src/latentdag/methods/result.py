@@ -97,8 +97,6 @@ class Fit:
     def bic(self) -> float:
         return float(-2 * self.loglik + np.log(self.n_samples) * self.n_parameters)
 
-    # ---- how sure ---------------------------------------------------------------------------------------------
-
     @cached_property
     def _gaussian_uncertainty(self) -> Uncertainty:
         return Uncertainty(self)
