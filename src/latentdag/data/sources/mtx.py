@@ -17,7 +17,7 @@ from scipy import sparse
 
 from latentdag.data import labels as lb
 from latentdag.data.sources.delimited import EXACT, is_delimited, one_line, read_header, read_table
-from latentdag.data.sources.reader import Reader, digest, path_identity, rebatch
+from latentdag.data.sources.reader import Reader, digest, rebatch
 from latentdag.data.sources.tables import feature_columns
 
 #: Entries parsed at a time.
@@ -187,7 +187,7 @@ class MtxReader(Reader):
         return found[0]
 
     def identity(self) -> dict[str, str]:
-        return {**path_identity(self.path), "barcodes": digest(self.barcodes)}
+        return {**super().identity(), "barcodes": digest(self.barcodes)}
 
 
 def _find(folder: Path, names: Sequence[str]) -> Path | None:

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from latentdag.data import labels as lb
 from latentdag.data.matrices import as_rows, is_sparse
 
 #: Values that are hashed at a time.
@@ -41,6 +42,7 @@ class Reader:
     all_features : names of all columns
     labels : (n_rows,)
         The context of every row.
+    path : the file or folder that holds the rows, or None
     sparse : bool
         Whether blocks are csr matrices.
     renamed : what the user calls all columns, or None
@@ -56,6 +58,7 @@ class Reader:
     n_rows: int
     all_features: Sequence[str]
     labels: Any
+    path: Any = None
     sparse: bool = False
     renamed: Sequence[str] | None = None
     chosen: np.ndarray | None = None
@@ -90,8 +93,14 @@ class Reader:
             "themselves, adjust=DataFrame with one row per sample"
         )
 
+    def labelled(self, contexts: Any) -> Any:
+        """Return one label per row: those given, or the column of that name."""
+        return self.columns([contexts])[contexts] if lb.is_single(contexts) else contexts
+
     def identity(self) -> dict[str, str]:
-        """Return what tells this source from others, and from an earlier state: here, a hash of all values."""
+        """Return what tells this source from others, and from an earlier state: a file's time, else all values."""
+        if self.path is not None:
+            return path_identity(self.path)
         found, step = hashlib.sha256(), max(1, _HASHED // max(1, len(self.all_features)))
         for block in self._blocks(step, 0):
             rows = as_rows(block, self.name)
