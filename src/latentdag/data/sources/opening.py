@@ -14,7 +14,7 @@ from latentdag.data.matrices import as_rows
 from latentdag.data.sources.annotated import AnnDataReader, StoreReader, open_h5ad
 from latentdag.data.sources.arrays import ArrayReader
 from latentdag.data.sources.delimited import DelimitedReader, is_delimited
-from latentdag.data.sources.mtx import MtxReader, matrix_file
+from latentdag.data.sources.mtx import MtxReader, find_packed
 from latentdag.data.sources.reader import Reader, naming_source, reading
 from latentdag.data.sources.tables import ParquetReader, TableReader
 from latentdag.optional import optional
@@ -70,7 +70,7 @@ def _on_disk(path: Path, contexts: Any, layer: str | None, others: Sequence[str]
         raise FileNotFoundError(f"no such file or folder: {path}")
     if path.suffix in (".h5ad", ".h5"):
         return StoreReader(open_h5ad(path), path, contexts, layer)
-    if path.is_dir() and matrix_file(path):
+    if path.is_dir() and find_packed(path, "matrix.mtx"):
         return MtxReader(path, contexts)
     if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
         return ParquetReader(path, contexts, others)
