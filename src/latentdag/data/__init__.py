@@ -9,7 +9,7 @@ The walk, front to back:
 ``resume``       the file with the sums so far, from which a killed run goes on
 ``dask_pass``    adds up a Dask array where its chunks are
 ``accumulate``   the one accumulator behind both passes
-``blas``         the two products that the accumulator is made of
+``blas``         the product that the accumulator is made of
 ``adjust``       covariates regressed out
 ``moments``      ``Moments``, what everything after this room works from
 ``checks``       what moments must satisfy

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from latentdag.data.blas import add_gram, add_outer
+from latentdag.data.blas import add_gram
 from latentdag.data.collinear import two_sum
 from latentdag.data.matrices import check_finite, is_sparse
 
@@ -185,9 +185,9 @@ class Accumulator:
         return bool(np.isfinite(total).all())  # a sum is finite only if all its terms are
 
     def _add_outer(self, scale: float, x: np.ndarray, k: int) -> None:
-        add_outer(scale, x, self.scatters[k])
+        add_gram(x[None], self.scatters[k], scale)
         if len(self.axes):
-            add_outer(scale, self.axes @ x, self.along[k])
+            add_gram((self.axes @ x)[None], self.along[k], scale)
 
     def _settle(self, k: int, more: int) -> None:
         """Move the pilot to the mean of the rows so far, if they have doubled since it was placed."""

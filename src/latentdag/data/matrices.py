@@ -123,7 +123,7 @@ def _compressed(X: Any, name: str) -> Any:
     try:
         made.check_format(full_check=True)  # compiled products trust the indices blindly
     except ValueError as error:
-        raise ValueError(f"{name} is a damaged sparse matrix: {error}") from None
+        raise ValueError(f"{name} holds a sparse matrix that is damaged: {error}") from None
     return made
 
 

@@ -130,11 +130,6 @@ def chosen_features(adata: Any, mask_var: Any) -> Any:
 # ---- stores -----------------------------------------------------------------------------------------------------
 
 
-def open_h5ad(path: Path) -> Any:
-    """Return the root group of an .h5ad file."""
-    return optional("h5py", "anndata", f"reading {path}").File(path, "r")
-
-
 class StoreReader(_Cells):
     """Cells of an AnnData store: HDF5 or zarr, X or a layer, dense or csr.
 

@@ -92,15 +92,12 @@ class ParquetReader(Reader):
         self.paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
         self.files = [parquet.ParquetFile(file) for file in self.paths]
         schema = self.files[0].schema_arrow
-        self._check_alike(schema.names)
+        for file, part in zip(self.paths, self.files, strict=True):
+            if part.schema_arrow.names != schema.names:
+                raise ValueError(f"{file} has other columns than {self.paths[0]}: all files must be alike")
         self.n_rows = sum(file.metadata.num_rows for file in self.files)
         self.all_features = feature_columns(self.name, schema.names, contexts, others, _index_columns(schema))
         self.labels = self.labelled(contexts)
-
-    def _check_alike(self, names: Sequence[str]) -> None:
-        for path, file in zip(self.paths, self.files, strict=True):
-            if file.schema_arrow.names != names:
-                raise ValueError(f"{path} has other columns than {self.paths[0]}: all files must be alike")
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         wanted, skip = self.wanted, start
