@@ -45,9 +45,14 @@ class FineScale:
     covariances: np.ndarray
 
     @property
+    def variances(self) -> np.ndarray:
+        """Variances of the features (p,) by which the axes are scaled: an orthogonal matrix divided by deviations."""
+        return 1 / np.square(self.axes).sum(axis=0)
+
+    @property
     def back(self) -> np.ndarray:
-        """Inverse of the axes (p, p), which are an orthogonal matrix divided by the features' deviations."""
-        return self.axes.T / np.square(self.axes).sum(axis=0)[:, None]
+        """Inverse of the axes (p, p)."""
+        return self.variances[:, None] * self.axes.T
 
     def along(self, axes: np.ndarray) -> "FineScale":
         """Return the same covariances along other axes (p, p)."""
