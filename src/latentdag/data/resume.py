@@ -90,13 +90,8 @@ class ProgressFile:
         """Return True if the data changed since; refuse a file that belongs to other work."""
         changed = different(source, self.source)
         if any(name in NAMES for name in changed) or (not changed and different(options, self.options)):
-            there, now = {**source, **options}, {**self.source, **self.options}
-            first, *more = different(there, now)
-            raise ValueError(
-                f"the checkpoint {self.path} belongs to other work: {', '.join([first, *more])} changed (first "
-                f"{there.get(first)!r} there, {now.get(first)!r} now). Name another file, or delete this one to begin "
-                "anew"
-            )
+            advice = "Name another file, or delete this one to begin anew"
+            check_same_work(self.path, {**source, **options}, {**self.source, **self.options}, advice)
         if changed:
             said = f"the data changed since the checkpoint {self.path} was written ({', '.join(changed)}): begins anew"
             warnings.warn(said, SourceChangedWarning, stacklevel=5)
@@ -129,3 +124,13 @@ class ProgressFile:
 def different(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
     """Return the names of what is not the same in both."""
     return [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
+
+
+def check_same_work(path: Path, there: Mapping[str, str], now: Mapping[str, str], advice: str) -> None:
+    """Complain if what a checkpoint was written for is not what is being done now."""
+    changed = different(there, now)
+    if changed:
+        raise ValueError(
+            f"the checkpoint {path} belongs to other work: {', '.join(changed)} changed (first "
+            f"{there.get(changed[0])!r} there, {now.get(changed[0])!r} now). {advice}"
+        )

@@ -10,6 +10,7 @@ it is.
 """
 
 import hashlib
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -188,20 +189,8 @@ def reading(source: Any) -> Iterator[None]:
     except (MemoryError, ImportError):
         raise
     except Exception as error:
-        if _in_our_code(error):
-            raise
-        raise _named(source, error) from None
-
-
-def _named(source: Any, error: BaseException) -> ValueError:
-    text = " ".join(str(error).split())
-    text = text if len(text) <= 200 else f"{text[:200]}…"
-    return ValueError(f"{source} is damaged, or not what its name says ({type(error).__name__}: {text})")
-
-
-def _in_our_code(error: BaseException) -> bool:
-    """Return True if the error was raised by a line of latentdag, and not in a library that it called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS)
+        if traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
+            raise  # by a line of latentdag, and not in a library that it called
+        text = " ".join(str(error).split())
+        text = text if len(text) <= 200 else f"{text[:200]}…"
+        raise ValueError(f"{source} is damaged, or not what its name says ({type(error).__name__}: {text})") from None
