@@ -9,7 +9,7 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 import os
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -420,11 +420,6 @@ def _of_sums(contexts: Sequence[Hashable], control: Hashable | None, names: tupl
     means, rests = np.ascontiguousarray(sums.means.transpose(1, 0, 2))
     fine = FineScale(sums.axes, sums.along) if len(sums.axes) else None
     return Moments(tuple(contexts), control, sums.counts, means, sums.scatters, names, fine, rests)
-
-
-def merge(moments: Iterable[Moments]) -> Moments:
-    """Merge any number of shards; the same as ``+`` between them."""
-    return reduce(_merge, moments)
 
 
 def _merge(a: Moments, b: Moments) -> Moments:
