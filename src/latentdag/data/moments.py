@@ -234,7 +234,7 @@ class Moments:
         return replace(
             self,
             contexts=tuple(self.contexts[k] for k in rows),
-            fine=None if self.fine is None else self.fine.select(rows),
+            fine=None if self.fine is None else replace(self.fine, covariances=self.fine.covariances[rows]),
             **{name: getattr(self, name)[rows] for name in ("counts", "means", "covariances", "rests")},
         )
 
