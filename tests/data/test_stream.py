@@ -21,7 +21,7 @@ from scipy import sparse
 import latentdag as ld
 from latentdag import stream
 from latentdag.data import accumulate, blas, prepare
-from latentdag.data.resume import ProgressFile
+from latentdag.data.passes import ProgressFile
 from latentdag.data.second_pass import context_blocks
 from latentdag.data.sources.reader import ahead, rebatch
 from latentdag.errors import SourceChangedWarning

@@ -19,9 +19,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag.data.moments import Moments
-from latentdag.data.resume import check_same_work
 from latentdag.data.schema import FieldError, Layout
-from latentdag.data.store import load_arrays, naming_file, read_json, save_arrays, write_atomically
+from latentdag.data.store import check_same_work, load_arrays, naming_file, read_json, save_arrays, write_atomically
 from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.inference.resampling import canonical_factor
 from latentdag.inference.stability import REPLICATES, check_replicates
