@@ -35,8 +35,8 @@ import latentdag.cli.reproduce
 import latentdag.cli.run
 from latentdag import pl, report  # noqa: F401
 from latentdag.cli.app import app
+from latentdag.data import passes as checkpoint
 from latentdag.data import prepare, stream
-from latentdag.data import resume as checkpoint
 from latentdag.experiments import synthetic  # noqa: F401
 
 NOTE = "my_notes.txt"

@@ -12,7 +12,7 @@ import latentdag as ld
 from latentdag import simulate, stream
 from latentdag.cli.results import read_result
 from latentdag.data.accumulate import Accumulator
-from latentdag.data.resume import ProgressFile
+from latentdag.data.passes import ProgressFile
 from latentdag.errors import DamagedCheckpointWarning
 from latentdag.inference.replicates import Checkpoint
 

@@ -337,7 +337,7 @@ def test_unfinished_moments_go_on_only_with_the_same_data_and_options(change, ta
     monkeypatch.setattr(prepare, "MAX_ROWS", 100)
     monkeypatch.setitem(stream.moments.__kwdefaults__, "checkpoint_seconds", 0.0)
     monkeypatch.setattr(accumulate.Accumulator, "add", counting)
-    monkeypatch.setattr("latentdag.data.resume._SHARE", np.inf)
+    monkeypatch.setattr("latentdag.data.passes._SHARE", np.inf)
     with pytest.raises(Killed):
         run(app, command)
     assert (tmp_path / ".m.npz.latentdag").is_dir()

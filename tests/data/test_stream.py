@@ -21,7 +21,7 @@ from scipy import sparse
 import latentdag as ld
 from latentdag import stream
 from latentdag.data import accumulate, blas, prepare
-from latentdag.data.resume import ProgressFile
+from latentdag.data.passes import ProgressFile
 from latentdag.data.second_pass import context_blocks
 from latentdag.data.sources.reader import ahead, rebatch
 from latentdag.errors import SourceChangedWarning
@@ -114,7 +114,7 @@ def test_symmetric_updates_are_products(seed, n, p):
     X, S = rng.normal(size=(n, p)), rng.normal(size=(p, p))
     before = S.copy()
     blas.add_gram(X, S)
-    blas.add_outer(-2.0, X[0], S)
+    blas.add_gram(X[:1], S, -2.0)
     np.testing.assert_allclose(np.tril(S), np.tril(before + X.T @ X - 2 * np.outer(X[0], X[0])), atol=1e-10)
     np.testing.assert_array_equal(np.triu(S, 1), np.triu(before, 1))
     accumulate.mirror_lower(S)

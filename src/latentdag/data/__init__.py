@@ -6,10 +6,9 @@ The walk, front to back:
 ``sources``      a reader for each kind of source; it knows its labels and yields blocks of rows
 ``prepare``      the plan: contexts, control, covariates, a first look at the rows, memory
 ``passes``       adds up blocks in order, and can go on where a killed run stopped
-``resume``       the file with the sums so far, from which a killed run goes on
 ``dask_pass``    adds up a Dask array where its chunks are
 ``accumulate``   the one accumulator behind both passes
-``blas``         the two products that the accumulator is made of
+``blas``         the product that the accumulator is made of
 ``adjust``       covariates regressed out
 ``moments``      ``Moments``, what everything after this room works from
 ``checks``       what moments must satisfy

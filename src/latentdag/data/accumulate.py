@@ -20,14 +20,15 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from latentdag.data.blas import add_gram, add_outer
+from latentdag.data.blas import add_gram
 from latentdag.data.collinear import two_sum
-from latentdag.data.matrices import check_finite, is_sparse
+from latentdag.data.matrices import as_dense, check_finite, is_sparse
 
 #: Share of values that are not zero below which sparse products are faster than dense ones (benchmarks/moments.py).
 SPARSE_BELOW = 0.07
@@ -127,31 +128,16 @@ class Accumulator:
         covariates : (n, c), optional
             More columns, right of the block's.
         """
+        one = partial(self._add_dense, block, rows, covariates)
         if self.sparse_products:
-            self._add_sparse(block, codes, rows, covariates)
-        else:
-            self._add_dense(block, codes, rows, covariates)
-
-    def _add_dense(self, block: Any, codes: np.ndarray, rows: np.ndarray, covariates: np.ndarray | None) -> None:
-        p = block.shape[1]
-
-        def one(job: tuple[int, np.ndarray]) -> None:
-            k, group = job
-            for start in range(0, len(group), self.chunk):
-                chosen = group[start : start + self.chunk]
-                part = self._buffer(len(chosen))
-                taken = block[chosen]
-                part[:, :p] = taken.toarray() if is_sparse(taken) else taken
-                if covariates is not None:
-                    part[:, p:] = covariates[chosen]
-                if not self._add_chunk(k, part):
-                    check_finite(taken, rows[chosen], self.contexts[k], self.feature_names)
-
-        self._share(one, list(by_context(codes)))
+            block = sparse.csr_matrix(block, dtype=float)
+            if covariates is not None:
+                block = sparse.hstack([block, sparse.csr_matrix(covariates)], format="csr")
+            one = partial(self._add_sparse, block, rows)
+        self._share(one, sorted(by_context(codes), key=lambda job: -len(job[1])))
 
     def _share(self, one: Callable[[tuple[int, np.ndarray]], None], jobs: list[tuple[int, np.ndarray]]) -> None:
         """Run ``one`` on every job, one thread per context: BLAS's own threads wait for each other at every step."""
-        jobs.sort(key=lambda job: -len(job[1]))
         rows = sum(len(group) for _, group in jobs)
         if self.threads == 1 or rows <= self.chunk or len(jobs[0][1]) > LARGEST_SHARE * rows:
             for job in jobs:
@@ -161,6 +147,21 @@ class Accumulator:
 
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(self.threads) as pool:
             list(pool.map(one, jobs))
+
+    def _add_dense(
+        self, block: Any, rows: np.ndarray, covariates: np.ndarray | None, job: tuple[int, np.ndarray]
+    ) -> None:
+        """Add the rows of one context, a chunk at a time; ``job`` is its position and the places of its rows."""
+        p, (k, group) = block.shape[1], job
+        for start in range(0, len(group), self.chunk):
+            chosen = group[start : start + self.chunk]
+            part = self._buffer(len(chosen))
+            taken = block[chosen]
+            part[:, :p] = as_dense(taken)
+            if covariates is not None:
+                part[:, p:] = covariates[chosen]
+            if not self._add_chunk(k, part):
+                check_finite(taken, rows[chosen], self.contexts[k], self.feature_names)
 
     def _buffer(self, n: int) -> np.ndarray:
         """Return room for n rows in float64; every call of one thread returns the same memory."""
@@ -185,9 +186,9 @@ class Accumulator:
         return bool(np.isfinite(total).all())  # a sum is finite only if all its terms are
 
     def _add_outer(self, scale: float, x: np.ndarray, k: int) -> None:
-        add_outer(scale, x, self.scatters[k])
+        add_gram(x[None], self.scatters[k], scale)
         if len(self.axes):
-            add_outer(scale, self.axes @ x, self.along[k])
+            add_gram((self.axes @ x)[None], self.along[k], scale)
 
     def _settle(self, k: int, more: int) -> None:
         """Move the pilot to the mean of the rows so far, if they have doubled since it was placed."""
@@ -207,27 +208,21 @@ class Accumulator:
         self._add_outer(1.0 / n, rest, k)
         self.pilots[k], self.totals[k] = pilot, rest
 
-    def _add_sparse(self, block: Any, codes: np.ndarray, rows: np.ndarray, covariates: np.ndarray | None) -> None:
-        block = sparse.csr_matrix(block, dtype=float)
-        if covariates is not None:
-            block = sparse.hstack([block, sparse.csr_matrix(covariates)], format="csr")
-
-        @_QUIET
-        def one(job: tuple[int, np.ndarray]) -> None:
-            k, group = job
-            part = block[group]
-            part.sum_duplicates()
-            total = np.asarray(part.sum(axis=0)).ravel()
-            if not np.isfinite(total).all():
-                check_finite(part, rows[group], self.contexts[k], self.feature_names)
-            if self.counts[k] == 0:
-                full = np.flatnonzero(part.getnnz(axis=0) == len(group))
-                self.pilots[k, full] = _mean_within(part[:, full].toarray())
-            self._settle(k, len(group))
-            self.counts[k] += len(group)
-            self.totals[k] += self._add_centred(part, total, k)
-
-        self._share(one, list(by_context(codes)))
+    @_QUIET
+    def _add_sparse(self, block: Any, rows: np.ndarray, job: tuple[int, np.ndarray]) -> None:
+        """Add the rows of one context of a csr matrix (n, p); ``job`` is as for the dense ones."""
+        k, group = job
+        part = block[group]
+        part.sum_duplicates()
+        total = np.asarray(part.sum(axis=0)).ravel()
+        if not np.isfinite(total).all():
+            check_finite(part, rows[group], self.contexts[k], self.feature_names)
+        if self.counts[k] == 0:
+            full = np.flatnonzero(part.getnnz(axis=0) == len(group))
+            self.pilots[k, full] = _mean_within(part[:, full].toarray())
+        self._settle(k, len(group))
+        self.counts[k] += len(group)
+        self.totals[k] += self._add_centred(part, total, k)
 
     def _add_centred(self, part: Any, total: np.ndarray, k: int) -> np.ndarray:
         """Add sparse rows about the pilot, which is zero for most features; return their total about it (p,)."""

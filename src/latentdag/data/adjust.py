@@ -161,21 +161,16 @@ def design(columns: Any, n_rows: int) -> tuple[np.ndarray, tuple[str, ...]]:
     table = _as_table(columns)
     if len(table) != n_rows:
         raise ValueError(f"adjust has {len(table)} rows but the samples are {n_rows}: one row per sample is needed")
-    parts: list[np.ndarray] = []
-    names: list[str] = []
-    for name, column in table.items():
-        for label, values in _coded(str(name), column):
-            parts.append(values)
-            names.append(label)
-    if not parts:
+    coded = [pair for name, column in table.items() for pair in _coded(str(name), column)]
+    if not coded:
         raise ValueError("adjust names covariates with one level only: there is nothing to regress out; leave it away")
-    for name in names:
-        lb.check_text(name, "covariate")
+    names, parts = zip(*coded, strict=True)
+    lb.check_text(names, "covariate")
     C = np.column_stack(parts)
     C = np.ldexp(C, -np.frexp(np.abs(C).max(axis=0))[1])  # exact; the largest is about one, so no square overflows
     C -= C.mean(axis=0)
     deviation = C.std(axis=0)
-    return C / np.where(deviation > 0, deviation, 1.0), tuple(names)
+    return C / np.where(deviation > 0, deviation, 1.0), names
 
 
 def _as_table(columns: Any) -> pd.DataFrame:

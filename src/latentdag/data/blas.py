@@ -1,6 +1,6 @@
-"""Two symmetric updates in place, straight from SciPy's BLAS.
+"""A symmetric update in place, straight from SciPy's BLAS.
 
-``scipy.linalg.blas`` has them too, but holds Python's lock while it works, so that no other thread could read the next
+``scipy.linalg.blas`` has it too, but holds Python's lock while it works, so that no other thread could read the next
 block meanwhile. SciPy publishes the addresses of its BLAS for compiled code (``scipy.linalg.cython_blas``), and ctypes
 lets go of the lock during a call.
 """
@@ -23,33 +23,19 @@ def _routine(name: str, n_arguments: int) -> Any:
     return made(address(capsule, signature(capsule)))
 
 
-_syrk, _syr = _routine("dsyrk", 10), _routine("dsyr", 7)
+_syrk = _routine("dsyrk", 10)
 
 
-def add_gram(X: np.ndarray, into: np.ndarray) -> None:
-    """Add ``Xᵀ X`` of rows X (n, p) to the lower triangle of a matrix (p, p); both C-ordered float64."""
-    _check(X, into)
-    # To Fortran a C-ordered matrix is its own transpose: X is (p, n), and the lower triangle is the upper.
-    n, p = (ctypes.c_int(size) for size in X.shape)
-    one = ctypes.c_double(1.0)
-    _call(_syrk, b"U", b"N", p, n, one, X, p, one, into, p)
-
-
-def add_outer(scale: float, x: np.ndarray, into: np.ndarray) -> None:
-    """Add ``scale · x xᵀ`` of a vector x (p,) to the lower triangle of a matrix (p, p); both C-ordered float64."""
-    _check(x, into)
-    p = ctypes.c_int(len(x))
-    _call(_syr, b"U", p, ctypes.c_double(scale), x, ctypes.c_int(1), into, p)
-
-
-def _check(X: np.ndarray, into: np.ndarray) -> None:
+def add_gram(X: np.ndarray, into: np.ndarray, scale: float = 1.0) -> None:
+    """Add ``scale · Xᵀ X`` of rows X (n, p) to the lower triangle of a matrix (p, p); both C-ordered float64."""
     for array in (X, into):
         if array.dtype != np.float64 or not array.flags.c_contiguous:
             raise ValueError(f"BLAS needs C-ordered float64 arrays, got {array.dtype} with strides {array.strides}")
-    if into.shape != (X.shape[-1], X.shape[-1]) or not into.flags.writeable:
+    if into.shape != (X.shape[1], X.shape[1]) or not into.flags.writeable:
         raise ValueError(f"cannot add to an array of shape {into.shape}")
-
-
-def _call(routine: Any, *arguments: Any) -> None:
-    held = [ctypes.c_char(a) if isinstance(a, bytes) else a for a in arguments]  # alive until the call is over
-    routine(*[a.ctypes.data if isinstance(a, np.ndarray) else ctypes.addressof(a) for a in held])
+    # To Fortran a C-ordered matrix is its own transpose: X is (p, n), and the lower triangle is the upper.
+    upper, plain = ctypes.c_char(b"U"), ctypes.c_char(b"N")
+    n, p = (ctypes.c_int(size) for size in X.shape)
+    alpha, beta = ctypes.c_double(scale), ctypes.c_double(1.0)
+    arguments: list[Any] = [upper, plain, p, n, alpha, X, p, beta, into, p]
+    _syrk(*[a.ctypes.data if isinstance(a, np.ndarray) else ctypes.addressof(a) for a in arguments])

@@ -8,7 +8,6 @@ A mean that is 1e12 deviations away from zero is rounded by 1e-4 deviations; mer
 is kept as two numbers whose sum it is, the second being what rounding took off the first.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,10 +57,6 @@ class FineScale:
         """Return the same covariances along other axes (p, p)."""
         turn = axes @ self.back
         return FineScale(axes, turn @ self.covariances @ turn.T)
-
-    def select(self, rows: Sequence[int]) -> "FineScale":
-        """Return the covariances of these contexts only."""
-        return FineScale(self.axes, self.covariances[list(rows)])
 
     def check(self, S: np.ndarray) -> None:
         """Check that these are the covariances S (K+1, p, p) of the features along axes that can be undone.

@@ -51,7 +51,11 @@ def as_rows(X: Any, name: str = "X") -> Any:
     if X.ndim != 2:
         raise ValueError(f"{name} must have two dimensions (samples, features), got shape {X.shape}")
     if is_sparse(X):
-        X = _compressed(X, name)
+        X = sparse.csr_matrix(X)
+        try:
+            X.check_format(full_check=True)  # compiled products trust the indices blindly
+        except ValueError as error:
+            raise ValueError(f"{name} holds a sparse matrix that is damaged: {error}") from None
     _check_whole(X.data if is_sparse(X) else X, name)
     return _as_double(X) if X.dtype.itemsize > 8 else X
 
@@ -99,32 +103,19 @@ def _unmasked(X: Any, name: str) -> np.ndarray:
         raise ValueError(
             f"cannot read rows from {type(X).__name__!r}: pass a matrix, a table, an AnnData object or a path"
         )
-    return _from_objects(made, name) if made.dtype == object else made
-
-
-def _from_objects(X: np.ndarray, name: str) -> np.ndarray:
-    """Return float64 of numbers that Python keeps as objects, such as fractions and decimals; refuse anything else."""
-    at = _not_a_number(X)
-    if at is not None:
-        place = ", ".join(map(str, at))
-        raise ValueError(f"{name} must be a matrix of numbers, but [{place}] is {X[at]!r}: convert it first")
-    return X.astype(float)
+    if made.dtype != object:
+        return made
+    wrong = _not_a_number(made)  # fractions and decimals are numbers that Python keeps as objects
+    if wrong is not None:
+        place = ", ".join(map(str, wrong))
+        raise ValueError(f"{name} must be a matrix of numbers, but [{place}] is {made[wrong]!r}: convert it first")
+    return made.astype(float)
 
 
 def _not_a_number(X: np.ndarray) -> tuple[int, ...] | None:
     """Return the place of the first object that is no real number, or None."""
     others = (at for at, value in np.ndenumerate(X) if not isinstance(value, Real | np.bool_ | Decimal))
     return next(others, None)
-
-
-def _compressed(X: Any, name: str) -> Any:
-    """Return a sparse matrix as csr; refuse one that is damaged."""
-    made = sparse.csr_matrix(X)
-    try:
-        made.check_format(full_check=True)  # compiled products trust the indices blindly
-    except ValueError as error:
-        raise ValueError(f"{name} is a damaged sparse matrix: {error}") from None
-    return made
 
 
 def numbers(part: pd.DataFrame, where: str) -> np.ndarray:

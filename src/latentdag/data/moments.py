@@ -9,7 +9,7 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 import os
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from latentdag.data.checks import check_counts, check_covariance, check_distinct
 from latentdag.data.collinear import FineScale
 from latentdag.data.dask_pass import dask_sums
 from latentdag.data.passes import block_sums
-from latentdag.data.prepare import Plan, prepare
+from latentdag.data.prepare import prepare
 from latentdag.data.schema import Layout
 from latentdag.data.sources.annotated import AnnDataReader, check_cells, chosen_features, obs_column
 from latentdag.data.sources.opening import open_source
@@ -234,7 +234,7 @@ class Moments:
         return replace(
             self,
             contexts=tuple(self.contexts[k] for k in rows),
-            fine=None if self.fine is None else self.fine.select(rows),
+            fine=None if self.fine is None else replace(self.fine, covariances=self.fine.covariances[rows]),
             **{name: getattr(self, name)[rows] for name in ("counts", "means", "covariances", "rests")},
         )
 
@@ -320,7 +320,6 @@ class Moments:
         with naming_file(path, "covariances"):
             for k, label in enumerate(contexts):
                 check_values(S[k], means[k], label, names)
-            check_sizes(means, S, contexts, names)
         fine = None
         with naming_file(path, "fine"):
             if ("fine_axes" in arrays) != ("fine_covariances" in arrays):
@@ -409,23 +408,18 @@ def moments(
     finally:
         reader.close()
     with naming_source(reader.name):
-        made = _of_sums(plan, sums)
+        made = _of_sums(plan.contexts, plan.control, plan.names, sums)
     return made if plan.C is None else adjusted(made, plan.C.shape[1])
 
 
-def _of_sums(plan: Plan, sums: Sums) -> Moments:
+def _of_sums(contexts: Sequence[Hashable], control: Hashable | None, names: tuple[str, ...], sums: Sums) -> Moments:
     """Return the moments of all columns, covariates included; scatters are divided in place."""
     for scatters in (sums.scatters, sums.along):
         scatters /= np.maximum(sums.counts - 1, 1)[:, None, None]
-    check_sizes(sums.means[:, 0], sums.scatters, plan.contexts, plan.names)
+    check_sizes(sums.means[:, 0], sums.scatters, contexts, names)
     means, rests = np.ascontiguousarray(sums.means.transpose(1, 0, 2))
     fine = FineScale(sums.axes, sums.along) if len(sums.axes) else None
-    return Moments(plan.contexts, plan.control, sums.counts, means, sums.scatters, plan.names, fine, rests)
-
-
-def merge(moments: Iterable[Moments]) -> Moments:
-    """Merge any number of shards; the same as ``+`` between them."""
-    return reduce(_merge, moments)
+    return Moments(tuple(contexts), control, sums.counts, means, sums.scatters, names, fine, rests)
 
 
 def _merge(a: Moments, b: Moments) -> Moments:
@@ -449,12 +443,7 @@ def _merge(a: Moments, b: Moments) -> Moments:
         shards = ((m, m.contexts.index(label), fine) for m, fine in ((a, a.fine), (b, finer)) if label in m.contexts)
         found.append(merged_sums([_sums(m, i, fine if len(axes) else None) for m, i, fine in shards], axes))
     counts, means, scatters, along = (np.array(part) for part in zip(*found, strict=True))
-    freedom = np.maximum(counts - 1, 1)[:, None, None]
-    fine = FineScale(axes, along / freedom) if len(axes) else None
-    names, covariances = a.feature_names, scatters / freedom
-    check_sizes(means[:, 0], covariances, present, names)
-    made = Moments(tuple(present), control, counts, means[:, 0], covariances, names, fine, means[:, 1])
-    return made._control_first()
+    return _of_sums(present, control, a.feature_names, Sums(counts, means, scatters, axes, along))._control_first()
 
 
 def _sums(m: Moments, i: int, fine: FineScale | None) -> ContextSums:

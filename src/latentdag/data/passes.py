@@ -1,7 +1,13 @@
-"""One pass over the rows of a source, a block at a time, that can go on where a killed run stopped."""
+"""One pass over the rows of a source, a block at a time, that can go on where a killed run stopped.
+
+A file keeps the sums so far, and what they are sums of.
+"""
 
 import os
-from collections.abc import Iterator
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +16,118 @@ from scipy import sparse
 from latentdag.data.accumulate import Accumulator, Sums, cores
 from latentdag.data.matrices import is_sparse
 from latentdag.data.prepare import FEW_VALUES, Plan, require_memory
-from latentdag.data.resume import ProgressFile
+from latentdag.data.schema import FieldError, Layout
 from latentdag.data.sources.reader import Reader, ahead, naming_source, rebatch
+from latentdag.data.store import check_same_work, different, load_arrays, naming_file, save_arrays
+from latentdag.errors import DamagedCheckpointWarning, FileError, SourceChangedWarning
 from latentdag.progress import Progress
+
+_FILE = Layout(
+    "MomentsInProgress",
+    {"source": {str: str}, "options": {str: str}, "blocks": int},
+    {
+        "counts": "i k", "settled": "i k", "pilots": "f kp", "totals": "f kp", "scatters": "f kpp", "axes": "f ap",
+        "along": "f kaa",
+    },
+)  # fmt: skip
+
+#: Largest share of the time that goes into writing.
+_SHARE = 0.1
+
+#: Parts of the identity of a source that say which data these are; the other parts say in which state they are.
+NAMES = ("file", "folder", "layer")
+
+
+class ProgressFile:
+    """One file that holds an accumulator and how many blocks are in it.
+
+    The sums are kept to the last bit and blocks always come in the same order, so a run that was killed and goes on
+    gives exactly what it would have given.
+
+    Parameters
+    ----------
+    path : file
+    source : mapping of text to text
+        What tells the data from what they were before, by names that a user understands.
+    options : mapping of text to text
+        Everything else that the sums depend on.
+    every : seconds between two writings, at least; more where writing itself takes long
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], source: Mapping[str, str], options: Mapping[str, str], every: float
+    ):
+        self.path, self.source, self.options, self.every = Path(path), dict(source), dict(options), every
+        if self.path.is_dir():
+            raise ValueError(f"the checkpoint {self.path} is a folder: name a file")
+        self.written = time.monotonic()
+        self.took = 0.0
+
+    def restore(self, sums: Accumulator, block_rows: int) -> int:
+        """Fill in what an earlier run left; return the number of blocks that are done.
+
+        Sums of data that changed since are worth nothing: the work begins anew, with a warning. Sums of other data or
+        with other options may be wanted still, so they are not overwritten.
+
+        A damaged file is put aside and the work begun anew: it may be another file that was named by mistake.
+
+        Raises
+        ------
+        ValueError
+            If the file belongs to other data or other options, or is of another kind.
+        """
+        if not self.path.exists():
+            return 0
+        try:
+            arrays, meta = load_arrays(self.path, _FILE)
+            if self._changed(meta["source"], meta["options"]):
+                return 0
+            self._check(arrays, meta["blocks"], sums, block_rows)
+        except FileError as error:
+            if error.field in ("kind", "version"):
+                raise
+            aside = self.path.with_name(f"{self.path.name}.damaged")
+            self.path.replace(aside)
+            said = f"{error}. It is now called {aside.name}, and the work begins anew"
+            warnings.warn(said, DamagedCheckpointWarning, stacklevel=4)
+            return 0
+        for name in Accumulator.STATE:
+            setattr(sums, name, np.ascontiguousarray(arrays[name]))
+        return int(meta["blocks"])
+
+    def _changed(self, source: dict[str, str], options: dict[str, str]) -> bool:
+        """Return True if the data changed since; refuse a file that belongs to other work."""
+        changed = different(source, self.source)
+        if any(name in NAMES for name in changed) or (not changed and different(options, self.options)):
+            advice = "Name another file, or delete this one to begin anew"
+            check_same_work(self.path, {**source, **options}, {**self.source, **self.options}, advice)
+        if changed:
+            said = f"the data changed since the checkpoint {self.path} was written ({', '.join(changed)}): begins anew"
+            warnings.warn(said, SourceChangedWarning, stacklevel=5)
+        return bool(changed)
+
+    def _check(self, arrays: dict[str, np.ndarray], blocks: int, sums: Accumulator, block_rows: int) -> None:
+        """Check that sums of this work are what they can be."""
+        with naming_file(self.path, "sums"):
+            for name, value in arrays.items():
+                if value.shape != getattr(sums, name).shape or not np.isfinite(value).all():
+                    raise FieldError(name, f"must be finite and of shape {getattr(sums, name).shape}")
+            if min(arrays["counts"].min(), arrays["settled"].min()) < 0:
+                raise FieldError("counts", "must not be negative")
+            if blocks != -(-int(arrays["counts"].sum()) // block_rows):
+                raise FieldError("blocks", f"{blocks} blocks of {block_rows} rows are not what was counted")
+
+    def due(self) -> bool:
+        """Return True if it is time to write again."""
+        return time.monotonic() - self.written >= max(self.every, self.took / _SHARE)
+
+    def write(self, sums: Accumulator, blocks: int) -> None:
+        """Write the sums over the first ``blocks`` blocks."""
+        began = time.monotonic()
+        meta = {"source": self.source, "options": self.options, "blocks": blocks}
+        save_arrays(self.path, _FILE, {name: getattr(sums, name) for name in Accumulator.STATE}, meta)
+        self.written = time.monotonic()
+        self.took = self.written - began
 
 
 def block_sums(

@@ -207,6 +207,21 @@ def naming_file(path: str | os.PathLike[str], field: str = "file") -> Iterator[N
         raise FileError(path, field, f"{said}; {_MEND}") from None
 
 
+def different(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """Return the names of what is not the same in both."""
+    return [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
+
+
+def check_same_work(path: Path, there: Mapping[str, str], now: Mapping[str, str], advice: str) -> None:
+    """Complain if what a checkpoint was written for is not what is being done now."""
+    changed = different(there, now)
+    if changed:
+        raise ValueError(
+            f"the checkpoint {path} belongs to other work: {', '.join(changed)} changed (first "
+            f"{there.get(changed[0])!r} there, {now.get(changed[0])!r} now). {advice}"
+        )
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file to read; say in one sentence why it cannot be opened."""

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.data.moments import Moments
+from latentdag.data.sources.opening import positions
 from latentdag.optional import optional
 
 if TYPE_CHECKING:
@@ -44,13 +45,9 @@ class Screen:
         """Return only these rows (mask or positions) and these features (names)."""
         rows = np.arange(len(self.contexts)) if rows is None else np.asarray(rows)
         X, names = self.X[rows], self.feature_names
-        if features is not None:
-            missing = [name for name in features if name not in names]
-            if missing:
-                raise ValueError(f"{self.name} has no features {missing[:5]}; it has {len(names)}, first {names[:5]}")
-            where = {name: j for j, name in enumerate(names)}
-            names = tuple(features)
-            X = X[:, [where[name] for name in names]]
+        chosen = positions(features, names, self.name)
+        if chosen is not None:
+            X, names = X[:, chosen], tuple(names[j] for j in chosen)
         obs = self.obs.iloc[np.flatnonzero(rows) if rows.dtype == bool else rows].reset_index(drop=True)
         return Screen(self.name, X, self.contexts[rows], self.control, names, obs, self.extra)
 

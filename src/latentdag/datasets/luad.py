@@ -67,13 +67,10 @@ def tcga_luad(root: str | os.PathLike[str] | None = None, genes: Iterable[str] |
 
 def _tumours(table: pd.DataFrame) -> pd.DataFrame:
     """Return patients × genes of primary tumours, from genes × samples."""
-    codes = [str(code).replace(".", "-") for code in table.columns]
-    order = sorted((code, j) for j, code in enumerate(codes) if code[_PATIENT + 1 : _PATIENT + 3] == "01")
-    first: dict[str, int] = {}
-    for code, j in order:
-        first.setdefault(code[:_PATIENT], j)
-    made = table.iloc[:, list(first.values())].T
-    made.index, made.columns.name = pd.Index(list(first), name="patient"), None
+    codes = table.columns.astype(str).to_series(range(table.shape[1])).str.replace(".", "-").sort_values(kind="stable")
+    tumours = codes[codes.str[_PATIENT + 1 : _PATIENT + 3] == "01"].str[:_PATIENT].drop_duplicates()
+    made = table.iloc[:, tumours.index].T
+    made.index, made.columns.name = pd.Index(tumours, name="patient"), None
     return made.astype(float)
 
 

@@ -103,25 +103,20 @@ def _missing(source: Source, files: Sequence[str], looked: Sequence[Path], why: 
     )
 
 
-def cache_folder(source: Source) -> Path:
-    """Return where downloads of a data set are kept."""
-    pooch = optional("pooch", "datasets", f"downloading {source.name}")
-    return Path(pooch.os_cache("latentdag")) / source.folders[0]
-
-
 def _downloaded(source: Source, files: Sequence[str]) -> dict[str, Path]:
     """Download files, or the archives that hold them; returns their paths in the cache."""
     names = [name for name, remote in source.remotes.items() if remote.unpacks] or files
-    found = {path.name: path for name in names for path in _fetch(source, name, cache_folder(source))}
+    found = {path.name: path for name in names for path in _fetch(source, name)}
     absent = [file for file in files if file not in found]
     if absent:
         raise ValueError(f"{names[0]} has no {absent[0]}")
     return {file: found[file] for file in files}
 
 
-def _fetch(source: Source, name: str, folder: Path) -> list[Path]:
-    """Download one file unless it is there and intact; unpack it where it is an archive."""
+def _fetch(source: Source, name: str) -> list[Path]:
+    """Download one file unless it is in the cache and intact; unpack it where it is an archive."""
     pooch = optional("pooch", "datasets", f"downloading {source.name}")
+    folder = Path(pooch.os_cache("latentdag")) / source.folders[0]
     if name not in source.remotes:
         raise ValueError(f"{name} has no public address of its own")
     remote = source.remotes[name]

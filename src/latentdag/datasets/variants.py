@@ -134,16 +134,10 @@ def _matrix(path: Path, n_cells: int, n_genes: int, rows: np.ndarray, columns: n
     if form == "array":
         whole = np.asarray(io.mmread(path))
         return (whole if upright else whole.T)[np.ix_(rows, columns)]
-    new_row, new_column = np.full(n_cells, -1), np.full(n_genes, -1)
-    new_row[rows], new_column[columns] = np.arange(len(rows)), np.arange(len(columns))
-    found = []
     names = ["cell", "gene", "value"] if upright else ["gene", "cell", "value"]
     # the line of sizes, the first that is no comment, stands where a heading would
     with pd.read_csv(path, sep=r"\s+", comment="%", header=0, names=names, chunksize=_ENTRIES) as parts:
-        for part in parts:
-            i, j = new_row[part["cell"].to_numpy() - 1], new_column[part["gene"].to_numpy() - 1]
-            keep = (i >= 0) & (j >= 0)
-            found.append((part["value"].to_numpy(dtype=float)[keep], i[keep], j[keep]))
-    values, i, j = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-    X = sparse.csr_matrix((values, (i, j)), shape=(len(rows), len(columns)))
+        found = pd.concat([part[part["cell"].isin(rows + 1) & part["gene"].isin(columns + 1)] for part in parts])
+    at = found["cell"].to_numpy() - 1, found["gene"].to_numpy() - 1
+    X = sparse.csr_matrix((found["value"].to_numpy(dtype=float), at), shape=(n_cells, n_genes))[rows][:, columns]
     return X.toarray() if X.nnz > 0.4 * X.shape[0] * X.shape[1] else X

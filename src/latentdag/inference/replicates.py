@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag.data.moments import Moments
 from latentdag.data.schema import FieldError, Layout
-from latentdag.data.store import load_arrays, naming_file, read_json, save_arrays, write_atomically
+from latentdag.data.store import check_same_work, load_arrays, naming_file, read_json, save_arrays, write_atomically
 from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.inference.resampling import canonical_factor
 from latentdag.inference.stability import REPLICATES, check_replicates
@@ -173,13 +173,7 @@ class Checkpoint:
             found = read_json(record, {str: str})
         except FileError as error:
             raise FileError(record, error.field, f"{error.reason}, or name another folder") from None
-        changed = [name for name in {**found, **identity} if found.get(name) != identity.get(name)]
-        if changed:
-            raise ValueError(
-                f"the checkpoint {self.folder} belongs to other work: {', '.join(changed)} changed (first "
-                f"{found.get(changed[0])!r} there, {identity.get(changed[0])!r} now). Name another folder, or go on as "
-                "it was begun"
-            )
+        check_same_work(self.folder, found, identity, "Name another folder, or go on as it was begun")
 
     def path(self, number: int) -> Path:
         """Return the file of one replicate."""

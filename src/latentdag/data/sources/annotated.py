@@ -9,13 +9,28 @@ import numpy as np
 import pandas as pd
 
 from latentdag.data import labels as lb
-from latentdag.data.sources.arrays import ArrayReader, CompressedReader
-from latentdag.data.sources.reader import Reader, digest, path_identity
+from latentdag.data.sources.arrays import ArrayReader
+from latentdag.data.sources.reader import Reader, digest
 from latentdag.errors import EmptyCategoryWarning
 from latentdag.optional import optional
 
 
-class AnnDataReader(Reader):
+class _Cells(Reader):
+    """Cells of an object or store: ``matrix`` has their rows, and ``_obs`` gives the columns that describe them."""
+
+    matrix: ArrayReader
+
+    def _obs(self, key: Any) -> pd.Series:
+        raise NotImplementedError
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        return self.matrix._blocks(step, start)
+
+    def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        return pd.DataFrame({name: self._obs(name) for name in names})
+
+
+class AnnDataReader(_Cells):
     """Cells of an AnnData object. Nothing backed or lazy is read but the block that is asked for.
 
     Parameters
@@ -34,16 +49,17 @@ class AnnDataReader(Reader):
             raise ValueError(f"adata has no X: name one of its layers with layer=… ({_layers(adata.layers)})")
         self.n_rows = adata.n_obs
         self.all_features = [str(name) for name in adata.var_names]
-        self.labels = obs_column(adata, contexts) if lb.is_single(contexts) else contexts
+        self.labels = self.labelled(contexts)
+        self.path = Path(adata.filename) if adata.isbacked else None
         # A view of a backed object would load all its rows at once; its parent gives the rows of one block.
         self.cut_first = adata.isbacked and adata.is_view
         if not self.cut_first:
-            self.matrix = _sliceable(adata.X if layer is None else adata.layers[layer], self.labels, self.name)
+            self.matrix = ArrayReader(adata.X if layer is None else adata.layers[layer], self.labels, name=self.name)
             self.sparse, self.dask = self.matrix.sparse, self.matrix.dask
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         if not self.cut_first:
-            yield from self.matrix._blocks(step, start)
+            yield from super()._blocks(step, start)
             return
         parent, columns = self.adata._adata_ref, self.adata._vidx
         rows = np.arange(parent.n_obs)[self.adata._oidx]
@@ -51,11 +67,11 @@ class AnnDataReader(Reader):
             part = parent[rows[first : first + step], columns]
             yield part.X if self.layer is None else part.layers[self.layer]
 
-    def columns(self, names: Sequence[str]) -> pd.DataFrame:
-        return pd.DataFrame({name: obs_column(self.adata, name) for name in names})
+    def _obs(self, key: Any) -> pd.Series:
+        return obs_column(self.adata, key)
 
     def identity(self) -> dict[str, str]:
-        known = path_identity(Path(self.adata.filename)) if self.adata.isbacked else self.matrix.identity()
+        known = super().identity() if self.adata.isbacked else self.matrix.identity()
         return {**known, "cells": digest(self.adata.obs_names.to_numpy(str)), "layer": str(self.layer)}
 
 
@@ -73,12 +89,6 @@ def obs_column(adata: Any, key: Any) -> pd.Series:
     if not isinstance(column, pd.Series):  # lazy objects hold xarray columns
         column = pd.Series(np.asarray(column))
     return column.reset_index(drop=True)
-
-
-def _sliceable(X: Any, labels: Any, name: str) -> ArrayReader:
-    if getattr(X, "format", None) == "csc" and hasattr(X, "group"):
-        raise ValueError(f"{name} is stored by columns (csc), which cannot be read by rows: store it as csr")
-    return ArrayReader(X, labels, name=name)
 
 
 def check_cells(labels: pd.Series, key: str, min_cells: int) -> None:
@@ -120,12 +130,7 @@ def chosen_features(adata: Any, mask_var: Any) -> Any:
 # ---- stores -----------------------------------------------------------------------------------------------------
 
 
-def open_h5ad(path: Path) -> Any:
-    """Return the root group of an .h5ad file."""
-    return optional("h5py", "anndata", f"reading {path}").File(path, "r")
-
-
-class StoreReader(Reader):
+class StoreReader(_Cells):
     """Cells of an AnnData store: HDF5 or zarr, X or a layer, dense or csr.
 
     Parameters
@@ -146,26 +151,21 @@ class StoreReader(Reader):
             raise ValueError(
                 f"{path} has no {'X' if layer is None else f'layer {layer!r}'}; layers: {layers}"
             ) from None
-        self.labels = self._obs(contexts) if lb.is_single(contexts) else contexts
+        self.io = optional("anndata", "anndata", f"reading {path}").io
+        self.labels = self.labelled(contexts)
         features = [str(name) for name in self._column("var", group["var"].attrs["_index"])]
-        self.matrix = self._matrix(element, features)
-        if self.matrix.shape[1] != len(features):
-            raise ValueError(f"{self.name} has {self.matrix.shape[1]} columns, but var has {len(features)} features")
+        kind = str(element.attrs.get("encoding-type", "array"))
+        if kind.startswith(("csr", "csc")):
+            element = self.io.sparse_dataset(element)
+        elif kind not in ("array", "dense") or not hasattr(element, "shape"):
+            raise ValueError(f"{self.name} is stored as {kind!r}, not as a dense or csr matrix")
+        self.matrix = ArrayReader(element, self.labels, features, self.name)
+        if self.matrix.X.shape[1] != len(features):
+            raise ValueError(f"{self.name} has {self.matrix.X.shape[1]} columns, but var has {len(features)} features")
         self.all_features, self.sparse, self.n_rows = features, self.matrix.sparse, self.matrix.n_rows
 
-    def _matrix(self, element: Any, features: Sequence[str]) -> ArrayReader | CompressedReader:
-        kind = str(element.attrs.get("encoding-type", "array"))
-        if kind.startswith("csr"):
-            return CompressedReader(element, self.labels, features, self.name)
-        if kind not in ("array", "dense") or not hasattr(element, "shape"):
-            hint = ": it is stored by columns; store it as csr" if kind.startswith("csc") else ""
-            raise ValueError(f"{self.name} is stored as {kind!r}, not as a dense or csr matrix{hint}")
-        return ArrayReader(element, self.labels, features, self.name)
-
     def _column(self, table: str, key: str) -> pd.Series:
-        io = optional("anndata", "anndata", f"reading {self.path}")
-        read = io.io.read_elem if hasattr(io, "io") and hasattr(io.io, "read_elem") else io.experimental.read_elem
-        return pd.Series(read(self.group[table][key]))
+        return pd.Series(self.io.read_elem(self.group[table][key]))
 
     def _obs(self, key: Any) -> pd.Series:
         names = [str(name) for name in self.group["obs"].attrs.get("column-order", [])]
@@ -173,14 +173,8 @@ class StoreReader(Reader):
             raise ValueError(f"{self.path}: obs has no column {key!r}; its columns are {lb.listed(names)}")
         return self._column("obs", str(key))
 
-    def _blocks(self, step: int, start: int) -> Iterator[Any]:
-        yield from self.matrix._blocks(step, start)
-
-    def columns(self, names: Sequence[str]) -> pd.DataFrame:
-        return pd.DataFrame({name: self._obs(name) for name in names})
-
     def identity(self) -> dict[str, str]:
-        return {**path_identity(self.path), "layer": str(self.layer)}
+        return {**super().identity(), "layer": str(self.layer)}
 
     def close(self) -> None:
         if hasattr(self.group, "close"):

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from latentdag.data.matrices import as_rows, check_dtype, is_sparse
 from latentdag.data.sources.reader import Reader, path_identity
@@ -27,6 +26,8 @@ class ArrayReader(Reader):
         if is_sparse(X) or isinstance(X, np.ndarray):
             X = as_rows(X, name)
         backed = hasattr(X, "group") and hasattr(X, "format")  # anndata's csr on disk
+        if backed and X.format == "csc":
+            raise ValueError(f"{name} is stored by columns (csc), which cannot be read by rows: store it as csr")
         if not backed:  # its dtype is not one of numpy's in all versions
             check_dtype(X.dtype, name)
         if len(X.shape) != 2:
@@ -35,7 +36,6 @@ class ArrayReader(Reader):
         if np.isnan(X.shape[0]):
             raise ValueError("the Dask array has chunks of unknown size: call X.compute_chunk_sizes() first")
         self.X, self.name, self.labels = X, name, labels
-        self.shape = X.shape
         self.n_rows, p = X.shape
         self.all_features = feature_names if feature_names is not None else [f"x{j}" for j in range(p)]
         self.sparse = backed or is_sparse(X)
@@ -60,35 +60,3 @@ def _on_disk(X: Any) -> Path | None:
     local = type(store).__name__ in ("LocalStore", "DirectoryStore", "NestedDirectoryStore", "ZipStore")
     known = (getattr(store, "root", None) or getattr(store, "path", None)) if local else getattr(file, "filename", None)
     return Path(known) if known and Path(known).exists() else None
-
-
-class CompressedReader(Reader):
-    """Rows of a csr matrix stored as three arrays, as AnnData writes it to HDF5 and zarr.
-
-    Parameters
-    ----------
-    group : HDF5 or zarr group with ``data``, ``indices`` and ``indptr``
-    labels : (n,)
-    feature_names : p names
-    name : str
-    """
-
-    sparse = True
-
-    def __init__(self, group: Any, labels: Any, feature_names: Sequence[str], name: str):
-        self.group, self.labels, self.name, self.all_features = group, labels, name, feature_names
-        self.shape = tuple(int(size) for size in group.attrs["shape"])
-        self.n_rows = self.shape[0]
-        self.indptr = np.asarray(group["indptr"][:])
-        if len(self.shape) != 2 or len(self.indptr) != self.n_rows + 1 or (np.diff(self.indptr) < 0).any():
-            raise ValueError(f"{name} is a damaged csr matrix of shape {self.shape}")
-
-    def _blocks(self, step: int, start: int) -> Iterator[Any]:
-        for first in range(start, self.n_rows, step):
-            last = min(first + step, self.n_rows)
-            a, b = int(self.indptr[first]), int(self.indptr[last])
-            pointers = self.indptr[first : last + 1] - a
-            data, indices = np.asarray(self.group["data"][a:b]), np.asarray(self.group["indices"][a:b])
-            block = sparse.csr_matrix((data, indices, pointers), shape=(last - first, self.shape[1]))
-            block.check_format(full_check=True)  # compiled products trust the indices of a damaged file blindly
-            yield block

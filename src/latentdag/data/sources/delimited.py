@@ -10,7 +10,7 @@ import pandas as pd
 from pandas.io.common import get_handle
 
 from latentdag.data import labels as lb
-from latentdag.data.sources.reader import Reader, path_identity, rebatch
+from latentdag.data.sources.reader import Reader, rebatch
 from latentdag.data.sources.tables import feature_columns
 
 #: Values parsed at a time.
@@ -160,9 +160,6 @@ class DelimitedReader(Reader):
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
         return read_table(self.path, _GAPS, usecols=list(names))[list(names)]
-
-    def identity(self) -> dict[str, str]:
-        return path_identity(self.path)
 
 
 def one_line(error: BaseException) -> str:

@@ -5,7 +5,6 @@ contexts. Any of the files may be gzipped. The matrix is features × cells, as 1
 round; entries in the order of the cells are streamed, others are read whole (as a sparse matrix).
 """
 
-import gzip
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -17,19 +16,20 @@ from scipy import sparse
 
 from latentdag.data import labels as lb
 from latentdag.data.sources.delimited import EXACT, is_delimited, one_line, read_header, read_table
-from latentdag.data.sources.reader import Reader, digest, path_identity, rebatch
+from latentdag.data.sources.reader import Reader, digest, rebatch
 from latentdag.data.sources.tables import feature_columns
 
 #: Entries parsed at a time.
 _ENTRIES = 2_000_000
 
-#: Lines of numbers, read to the last digit.
-_PLAIN: dict[str, Any] = {"sep": r"\s+", "header": None, **EXACT}
+#: Lines of numbers, read to the last digit; the line of sizes, the first that is no comment, stands as a heading.
+_PLAIN: dict[str, Any] = {"sep": r"\s+", "comment": "%", "header": 0, **EXACT}
 
 
-def matrix_file(folder: Path) -> Path | None:
-    """Return the matrix file of a folder, or None."""
-    return _find(folder, ("matrix.mtx", "matrix.mtx.gz"))
+def find_packed(folder: Path, *names: str) -> Path | None:
+    """Return the first of these files that a folder has, as it is or gzipped, or None."""
+    paths = (folder / (name + end) for name in names for end in ("", ".gz"))
+    return next((path for path in paths if path.is_file()), None)
 
 
 class MtxReader(Reader):
@@ -54,7 +54,7 @@ class MtxReader(Reader):
         self.whole: Any = None
 
     def _need(self, *names: str) -> Path:
-        found = _find(self.folder, [name + end for name in names for end in ("", ".gz")])
+        found = find_packed(self.folder, *names)
         if found is None:
             raise ValueError(f"{self.folder} has no {names[0]} (or {names[0]}.gz)")
         return found
@@ -68,31 +68,23 @@ class MtxReader(Reader):
         return list(names)
 
     def _read_header(self) -> None:
-        """Read the size of the matrix and the number of lines before its entries."""
-        with _open(self.path) as file:
-            first = file.readline()
-            if not first.lower().startswith("%%matrixmarket matrix coordinate") or "general" not in first.lower():
-                raise ValueError(
-                    f"{self.path} is no general coordinate matrix: its first line is {first.strip()[:60]!r}"
-                )
-            self.header = 1
-            line = first
-            while line.startswith("%"):
-                line = file.readline()
-                self.header += 1
-        self.pattern = "pattern" in first.lower()
+        """Read the size and the kind of the matrix."""
+        from scipy import io  # slow to import, and few need it
+
         try:
-            rows, columns, _ = (int(part) for part in line.split())
-        except ValueError:
+            rows, columns, _, form, field, symmetry = io.mminfo(self.path)
+        except ValueError as error:
             raise ValueError(
-                f"{self.path}: line {self.header} should give the matrix's size, got {line[:60]!r}"
+                f"{self.path} is no general coordinate matrix; its header should give the matrix's size: {error}"
             ) from None
+        if (form, symmetry) != ("coordinate", "general"):
+            raise ValueError(f"{self.path} is no general coordinate matrix: its header says {form} and {symmetry}")
         expected = (len(self.all_features), self.n_rows)
         if (rows, columns) not in (expected, expected[::-1]):
             raise ValueError(
                 f"{self.path} is {rows} × {columns}, but there are {expected[0]} features and {expected[1]} barcodes"
             )
-        self.cells_in_columns = (rows, columns) == expected
+        self.pattern, self.cells_in_columns = field == "pattern", (rows, columns) == expected
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         if self.whole is None and not self._sorted_by_cell():
@@ -106,55 +98,49 @@ class MtxReader(Reader):
         entries = self._entries()
         first = next(entries, None)
         entries.close()
-        return first is None or bool((np.diff(first[0]) >= 0).all())
+        return first is None or bool(first["cell"].is_monotonic_increasing)
 
-    def _entries(self) -> Generator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield cell, feature (both from zero) and value of the entries, a piece at a time."""
-        names = ["row", "column"] if self.pattern else ["row", "column", "value"]
+    def _entries(self) -> Generator[pd.DataFrame]:
+        """Yield cell, feature (both from one) and value of the entries, a piece at a time."""
+        names = ["feature", "cell", "value"] if self.cells_in_columns else ["cell", "feature", "value"]
         try:
-            with pd.read_csv(self.path, skiprows=self.header, names=names, chunksize=_ENTRIES, **_PLAIN) as parts:
+            with pd.read_csv(self.path, names=names, chunksize=_ENTRIES, **_PLAIN) as parts:
                 yield from (self._checked(part) for part in parts if len(part))
         except (OSError, EOFError, TypeError, pd.errors.ParserError) as error:
             raise ValueError(f"{self.path} cannot be read: {one_line(error)}") from None
 
-    def _checked(self, part: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _checked(self, part: pd.DataFrame) -> pd.DataFrame:
         for name, dtype in part.dtypes.items():
             if not pd.api.types.is_numeric_dtype(dtype) or (name != "value" and dtype.kind not in "iu"):
                 bad = part.index[~pd.to_numeric(part[name], errors="coerce").mod(1).eq(0)][0]
                 raise ValueError(f"{self.path} cannot be read: entry {bad + 1} has the {name} {part[name][bad]!r}")
-        axes = [part[name].to_numpy(dtype=np.int64) - 1 for name in ("row", "column")]
-        cells, features = axes[::-1] if self.cells_in_columns else axes
-        values = np.ones(len(part)) if self.pattern else part["value"].to_numpy(dtype=float)
-        self._check_range(cells, self.n_rows, "cell")
-        self._check_range(features, len(self.all_features), "feature")
-        return cells, features, values
-
-    def _check_range(self, index: np.ndarray, size: int, what: str) -> None:
-        if len(index) and (index.min() < 0 or index.max() >= size):
-            bad = index[(index < 0) | (index >= size)][0] + 1
-            raise ValueError(f"{self.path} has an entry for {what} {bad}, but there are {size}")
+        for name, size in (("cell", self.n_rows), ("feature", len(self.all_features))):
+            outside = part[name][~part[name].between(1, size)]
+            if len(outside):
+                raise ValueError(f"{self.path} has an entry for {name} {outside.iloc[0]}, but there are {size}")
+        return part.assign(value=1.0 if self.pattern else part["value"].astype(float))
 
     def _pieces(self) -> Iterator[Any]:
         """Yield rows of complete cells, as far as the entries read so far go."""
         done = 0  # cells handed out
-        cells, features, values = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        held = pd.DataFrame({"cell": np.empty(0, int), "feature": np.empty(0, int), "value": np.empty(0)})
         for more in self._entries():
-            cells, features, values = (
-                np.concatenate([a, b]) for a, b in zip((cells, features, values), more, strict=True)
-            )
-            if (np.diff(cells) < 0).any():
+            held = pd.concat([held, more])
+            if not held["cell"].is_monotonic_increasing:
                 raise ValueError(
                     f"{self.path}: entries are in the order of the cells at first, but not throughout: sort them"
                 )
-            ready = int(cells[-1])  # the last cell may go on in the next piece
-            cut = int(np.searchsorted(cells, ready))
-            if ready > done:
-                yield self._rows(cells[:cut] - done, features[:cut], values[:cut], ready - done)
-                done, cells, features, values = ready, cells[cut:], features[cut:], values[cut:]
-        yield self._rows(cells - done, features, values, self.n_rows - done)
+            last = int(held["cell"].iloc[-1])  # this cell may go on in the next piece
+            cut = int(held["cell"].searchsorted(last))
+            if last - 1 > done:
+                yield self._rows(held[:cut], done, last - 1)
+                done, held = last - 1, held[cut:]
+        yield self._rows(held, done, self.n_rows)
 
-    def _rows(self, cells: np.ndarray, features: np.ndarray, values: np.ndarray, n: int) -> Any:
-        return sparse.csr_matrix((values, (cells, features)), shape=(n, len(self.all_features)))
+    def _rows(self, part: pd.DataFrame, first: int, stop: int) -> Any:
+        """Return the cells from ``first`` up to ``stop`` (both from zero) as csr."""
+        at = part["cell"].to_numpy() - 1 - first, part["feature"].to_numpy() - 1
+        return sparse.csr_matrix((part["value"].to_numpy(), at), shape=(stop - first, len(self.all_features)))
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
         return self._labelled(names, text=())
@@ -187,15 +173,7 @@ class MtxReader(Reader):
         return found[0]
 
     def identity(self) -> dict[str, str]:
-        return {**path_identity(self.path), "barcodes": digest(self.barcodes)}
-
-
-def _find(folder: Path, names: Sequence[str]) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_file()), None)
-
-
-def _open(path: Path) -> Any:
-    return gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
+        return {**super().identity(), "barcodes": digest(self.barcodes)}
 
 
 def _whole(path: Path, cells_in_columns: bool) -> Any:

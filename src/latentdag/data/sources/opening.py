@@ -11,10 +11,10 @@ import pandas as pd
 from latentdag.data import adjust as adjustment
 from latentdag.data import labels as lb
 from latentdag.data.matrices import as_rows
-from latentdag.data.sources.annotated import AnnDataReader, StoreReader, open_h5ad
+from latentdag.data.sources.annotated import AnnDataReader, StoreReader
 from latentdag.data.sources.arrays import ArrayReader
 from latentdag.data.sources.delimited import DelimitedReader, is_delimited
-from latentdag.data.sources.mtx import MtxReader, matrix_file
+from latentdag.data.sources.mtx import MtxReader, find_packed
 from latentdag.data.sources.reader import Reader, naming_source, reading
 from latentdag.data.sources.tables import ParquetReader, TableReader
 from latentdag.optional import optional
@@ -57,8 +57,6 @@ def _in_memory(source: Any, contexts: Any, layer: str | None, others: Sequence[s
         return AnnDataReader(source, contexts, layer)
     if isinstance(source, pd.DataFrame) or (module in ("polars", "pyarrow") and hasattr(source, "slice")):
         return TableReader(source, contexts, others)
-    if lb.is_single(contexts):
-        raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
     if hasattr(source, "to_dask_array"):
         return ArrayReader(source.to_dask_array(lengths=True), contexts, [str(name) for name in source.columns])
     lazy = hasattr(source, "shape") and hasattr(source, "dtype")  # zarr, HDF5 and Dask arrays are read in blocks
@@ -69,13 +67,15 @@ def _on_disk(path: Path, contexts: Any, layer: str | None, others: Sequence[str]
     if not path.exists() and not any(parent.suffix == ".zarr" and parent.is_dir() for parent in path.parents):
         raise FileNotFoundError(f"no such file or folder: {path}")
     if path.suffix in (".h5ad", ".h5"):
-        return StoreReader(open_h5ad(path), path, contexts, layer)
-    if path.is_dir() and matrix_file(path):
+        file = optional("h5py", "anndata", f"reading {path}").File(path, "r")
+        return StoreReader(file, path, contexts, layer)
+    if path.is_dir() and find_packed(path, "matrix.mtx"):
         return MtxReader(path, contexts)
     if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
         return ParquetReader(path, contexts, others)
     if path.suffix == ".npy":
-        return _array_file(path, contexts)
+        X = np.load(path, mmap_mode="r", allow_pickle=False)
+        return ArrayReader(X, _one_each(contexts, path), name=str(path))
     if path.is_file() and is_delimited(path):
         return DelimitedReader(path, contexts, others)
     if path.is_dir() or path.suffix in (".zarr", ".zip"):
@@ -86,11 +86,6 @@ def _on_disk(path: Path, contexts: Any, layer: str | None, others: Sequence[str]
     )
 
 
-def _array_file(path: Path, contexts: Any) -> Reader:
-    X = np.load(path, mmap_mode="r", allow_pickle=False)
-    return ArrayReader(X, _one_each(contexts, path), name=str(path))
-
-
 def _zarr(path: Path, contexts: Any, layer: str | None) -> Reader:
     zarr = optional("zarr", "big", f"reading {path}")
     found = zarr.open(str(path), mode="r")
@@ -98,15 +93,13 @@ def _zarr(path: Path, contexts: Any, layer: str | None) -> Reader:
         return ArrayReader(found, _one_each(contexts, path), name=str(path))
     if str(found.attrs.get("encoding-type", "")) == "anndata":
         return StoreReader(found, path, contexts, layer)
-    name = layer or "X"
-    if name not in found or not hasattr(found[name], "dtype"):
-        listed = ", ".join(sorted(found.array_keys())) or "none"
+    name, arrays = layer or "X", sorted(found.array_keys())
+    if name not in arrays:
+        listed = ", ".join(arrays) or "none"
         raise ValueError(f"{path} is a zarr group without an array {name!r}; it has {listed}: name one with layer=…")
     if lb.is_single(contexts):
-        if contexts not in found:
-            raise ValueError(
-                f"{path} has no array of labels {contexts!r}; it has {', '.join(sorted(found.array_keys()))}"
-            )
+        if contexts not in arrays:
+            raise ValueError(f"{path} has no array of labels {contexts!r}; it has {', '.join(arrays)}")
         contexts = found[contexts][:]
     return ArrayReader(found[name], contexts, name=f"{path}/{name}")
 

@@ -10,6 +10,7 @@ it is.
 """
 
 import hashlib
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from latentdag.data import labels as lb
 from latentdag.data.matrices import as_rows, is_sparse
 
 #: Values that are hashed at a time.
@@ -41,6 +43,7 @@ class Reader:
     all_features : names of all columns
     labels : (n_rows,)
         The context of every row.
+    path : the file or folder that holds the rows, or None
     sparse : bool
         Whether blocks are csr matrices.
     renamed : what the user calls all columns, or None
@@ -56,6 +59,7 @@ class Reader:
     n_rows: int
     all_features: Sequence[str]
     labels: Any
+    path: Any = None
     sparse: bool = False
     renamed: Sequence[str] | None = None
     chosen: np.ndarray | None = None
@@ -90,8 +94,14 @@ class Reader:
             "themselves, adjust=DataFrame with one row per sample"
         )
 
+    def labelled(self, contexts: Any) -> Any:
+        """Return one label per row: those given, or the column of that name."""
+        return self.columns([contexts])[contexts] if lb.is_single(contexts) else contexts
+
     def identity(self) -> dict[str, str]:
-        """Return what tells this source from others, and from an earlier state: here, a hash of all values."""
+        """Return what tells this source from others, and from an earlier state: a file's time, else all values."""
+        if self.path is not None:
+            return path_identity(self.path)
         found, step = hashlib.sha256(), max(1, _HASHED // max(1, len(self.all_features)))
         for block in self._blocks(step, 0):
             rows = as_rows(block, self.name)
@@ -179,20 +189,8 @@ def reading(source: Any) -> Iterator[None]:
     except (MemoryError, ImportError):
         raise
     except Exception as error:
-        if _in_our_code(error):
-            raise
-        raise _named(source, error) from None
-
-
-def _named(source: Any, error: BaseException) -> ValueError:
-    text = " ".join(str(error).split())
-    text = text if len(text) <= 200 else f"{text[:200]}…"
-    return ValueError(f"{source} is damaged, or not what its name says ({type(error).__name__}: {text})")
-
-
-def _in_our_code(error: BaseException) -> bool:
-    """Return True if the error was raised by a line of latentdag, and not in a library that it called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS)
+        if traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS):
+            raise  # by a line of latentdag, and not in a library that it called
+        text = " ".join(str(error).split())
+        text = text if len(text) <= 200 else f"{text[:200]}…"
+        raise ValueError(f"{source} is damaged, or not what its name says ({type(error).__name__}: {text})") from None

@@ -56,13 +56,7 @@ class TableReader(Reader):
         names = list(table.column_names if self.arrow else table.columns)
         index = _index_columns(table.schema) if self.arrow else ()
         self.all_features = feature_columns(self.name, names, contexts, others, index)
-        self.labels = self._column(contexts) if lb.is_single(contexts) else contexts
-
-    def _column(self, name: Any) -> pd.Series:
-        column = self.table[name]
-        if isinstance(column, pd.Series):
-            return column.reset_index(drop=True)
-        return pd.Series(column.to_pandas() if self.arrow else column.to_list())
+        self.labels = self.labelled(contexts)
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         if isinstance(self.table, pd.DataFrame):
@@ -74,7 +68,10 @@ class TableReader(Reader):
         yield from (numbers(part, self.name) for part in parts)
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
-        return pd.DataFrame({name: self._column(name) for name in names})
+        found = {name: self.table[name] for name in names}
+        if isinstance(self.table, pd.DataFrame):
+            return pd.DataFrame(found).reset_index(drop=True)
+        return pd.DataFrame({name: c.to_pandas() if self.arrow else c.to_list() for name, c in found.items()})
 
 
 class ParquetReader(Reader):
@@ -95,15 +92,12 @@ class ParquetReader(Reader):
         self.paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
         self.files = [parquet.ParquetFile(file) for file in self.paths]
         schema = self.files[0].schema_arrow
-        self._check_alike(schema.names)
+        for file, part in zip(self.paths, self.files, strict=True):
+            if part.schema_arrow.names != schema.names:
+                raise ValueError(f"{file} has other columns than {self.paths[0]}: all files must be alike")
         self.n_rows = sum(file.metadata.num_rows for file in self.files)
         self.all_features = feature_columns(self.name, schema.names, contexts, others, _index_columns(schema))
-        self.labels = self.columns([contexts])[contexts] if lb.is_single(contexts) else contexts
-
-    def _check_alike(self, names: Sequence[str]) -> None:
-        for path, file in zip(self.paths, self.files, strict=True):
-            if file.schema_arrow.names != names:
-                raise ValueError(f"{path} has other columns than {self.paths[0]}: all files must be alike")
+        self.labels = self.labelled(contexts)
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         wanted, skip = self.wanted, start
