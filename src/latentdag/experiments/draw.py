@@ -48,7 +48,7 @@ def panels(
     curves: Mapping[str, Curve],
     *,
     centre: str = "median",
-    marks: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    marks: Mapping[str, Mapping[int, float]] | None = None,
     marked: str = "published",
     title: str = "",
 ) -> "Figure":
@@ -62,7 +62,7 @@ def panels(
     measures : mapping of column to axis label
     curves : mapping of method to how it is drawn
     centre : "median" (with a band from quartile to quartile) or "mean"
-    marks : points to show beside the curves, as (x, y) by column
+    marks : points to show beside the curves, as y by x by column
     marked : what they are
     title : str
     """
@@ -73,7 +73,7 @@ def panels(
             part = rows[rows["method"] == method].dropna(subset=[column])
             if len(part):
                 _curve(ax, part, column, curve, "fraction" if column == FRACTION else centre)
-        for i, point in enumerate((marks or {}).get(column, ())):
+        for i, point in enumerate((marks or {}).get(column, {}).items()):
             ax.plot(*point, marker="*", ms=11, mfc="none", mec="black", ls="none", label="" if i else marked)
         ax.set(xscale="log", xlabel="samples per context", title=label)
         number_ticks(ax, sorted(rows["n"].unique()))

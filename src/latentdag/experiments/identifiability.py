@@ -21,7 +21,7 @@ import pandas as pd
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
 from latentdag.experiments.draw import Figures, figure, tidy
 from latentdag.identification import counterexamples as ce
-from latentdag.identification.equivalence import equivalent_models
+from latentdag.identification.equivalence import equivalent_models, relative_gap
 from latentdag.identification.identify import identify_partial_order
 from latentdag.identification.reduce import observational_contexts
 from latentdag.model import simulate
@@ -135,11 +135,8 @@ def _missing(cell: Cell) -> Iterator[Row]:
 
 def _law_gap(a: LatentModel, b: LatentModel, changes: list[dict[str, None]]) -> float:
     """Return the largest difference, on the scale of correlations, between the laws of two models."""
-    gap = 0.0
-    for one, other in [(a.law(), b.law()), *((a.intervene(change), b.intervene(change)) for change in changes)]:
-        s = np.sqrt(np.diagonal(one.covariance))
-        gap = max(gap, float(np.abs((one.covariance - other.covariance) / np.outer(s, s)).max()))
-    return gap
+    laws = [(a.law(), b.law()), *((a.intervene(change), b.intervene(change)) for change in changes)]
+    return max(relative_gap(one.covariance, other.covariance) for one, other in laws)
 
 
 def _soft(cell: Cell) -> Iterator[Row]:
@@ -235,17 +232,11 @@ def _draw_graph(ax: Any, model: LatentModel) -> None:
     """Draw up to three latents, with the weight on every edge."""
     hit = {name for value in model.interventions.values() for name in value.targets}
     places = dict(zip(model.latents, PLACES, strict=False))
-    for source, target, weight in model.graph.edges(data="weight"):
-        start, end = places[source], places[target]
-        arrow = {"arrowstyle": "-|>", "color": EDGE, "shrinkA": 13, "shrinkB": 13, "lw": 1.4}
-        ax.annotate("", xy=end, xytext=start, arrowprops=arrow)
-        middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-        ax.text(*middle, f"{weight:.2g}", fontsize=8, ha="center", va="center", bbox=box)
-    for name, place in places.items():
-        style = {"facecolor": FILL if name in hit else "white", "edgecolor": EDGE, "linewidth": 1.4}
-        ax.scatter(*place, s=420, zorder=3, **style)
-        ax.text(*place, name, ha="center", va="center", fontsize=9, zorder=4)
+    style = {"edgecolors": EDGE, "edge_color": EDGE, "linewidths": 1.4, "width": 1.4, "node_size": 420, "font_size": 9}
+    colours = [FILL if name in hit else "white" for name in model.graph]
+    nx.draw_networkx(model.graph, places, ax=ax, node_color=colours, **style)
+    weights = {(source, target): f"{weight:.2g}" for source, target, weight in model.graph.edges(data="weight")}
+    nx.draw_networkx_edge_labels(model.graph, places, weights, ax=ax, font_size=8, rotate=False)
     ax.set(xlim=(0.1, 1.1), ylim=(-0.1, 1.1))
     ax.set_axis_off()
 

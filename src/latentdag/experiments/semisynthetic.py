@@ -22,7 +22,7 @@ from latentdag.data.moments import Moments
 from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
 from latentdag.experiments.draw import Figures, panels
 from latentdag.experiments.fits import BOUND, METHODS, error_rows, failures
-from latentdag.experiments.synthetic import CURVES, PANELS, error_columns, fraction_right, of_models, published_marks
+from latentdag.experiments.synthetic import CENTRES, CURVES, PANELS, error_columns, fraction_right
 from latentdag.experiments.tables import Column, table_by
 from latentdag.methods.fitting import fit
 from latentdag.methods.result import Fit
@@ -33,7 +33,7 @@ from latentdag.model.model import LatentModel
 SIZES = (10**6, 5 * 10**6, 10**7, 5 * 10**7, 10**8)
 
 #: Fraction of 50 datasets with all targets right, from the paper's data.
-PUBLISHED = (0.26, 0.72, 0.92, 1.0, 1.0)
+PUBLISHED = dict(zip(SIZES, (0.26, 0.72, 0.92, 1.0, 1.0), strict=True))
 
 #: Entries of B_0 up to this size are set to zero, as in the paper.
 THRESHOLD = 0.04
@@ -129,11 +129,10 @@ def run(cell: Cell, truth: LatentModel) -> list[Row]:
 
 
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
-    published = {("projection", n): value for n, value in zip(SIZES, PUBLISHED, strict=True)}
     columns: dict[str, Column] = {
         "datasets": len,
         "order correct": fraction_right,
-        "published": lambda part: published.get((part["method"].iloc[0], part["n"].iloc[0])),
+        "published": lambda part: PUBLISHED.get(part["n"].iloc[0]) if part["method"].iloc[0] == "projection" else None,
         **error_columns("unmixing_error", "H"),
         **error_columns("structural_error", "B"),
         "failed": failures,
@@ -153,11 +152,11 @@ def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
             {**PANELS, "order_correct": "all targets right (fraction of datasets, ± 2 s.e.)"},
             {name: CURVES[name] for name in (*METHODS, BOUND)},
             centre=centre,
-            marks=published_marks(SIZES, {"order_correct": PUBLISHED}) if settings.fit is None else {},
+            marks={"order_correct": PUBLISHED} if settings.fit is None else {},
             marked="published, of another model",
-            title=f"{of_models(centre)} {settings.models} datasets",
+            title=f"{words} {settings.models} datasets",
         )
-        for centre in ("median", "mean")
+        for centre, words in CENTRES.items()
     }
 
 
