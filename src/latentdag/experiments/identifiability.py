@@ -158,11 +158,12 @@ def _edges(edges: set[tuple[str, str]]) -> str:
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
     pairs, control, missing, soft = (rows[rows["part"] == part] for part in ("pair", "control", "missing", "soft"))
     kinds = missing["parents"].gt(0).map({True: "has parents", False: "is a source"})
+    counts = sorted(missing["candidates"].astype(int).unique())
     candidates = [
         {
             "latent without an intervention": kind,
             "cases": len(part),
-            **{f"{k} candidates": float((part["candidates"] == k).mean()) for k in _counts(missing)},
+            **{f"{k} candidates": float((part["candidates"] == k).mean()) for k in counts},
             "order among the others known": float(part["same_closure"].astype(float).mean()),
             "largest gap of moments": float(part["moment_gap"].max()),
             "largest gap of unseen doubles": float(part["double_gap"].max()),
@@ -186,10 +187,6 @@ def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
             ],
         },
     )
-
-
-def _counts(missing: pd.DataFrame) -> list[int]:
-    return sorted(int(k) for k in missing["candidates"].unique())
 
 
 def _findings(pairs: pd.DataFrame) -> list[str]:
@@ -245,14 +242,12 @@ def _draw_candidates(missing: pd.DataFrame) -> "Figure":
     """Draw how many models fit when one intervention is missing."""
     made = figure(5.5, 3.6)
     ax = made.subplots()
-    counts, bottom = _counts(missing), np.zeros(2)
-    groups = [missing[missing["parents"] > 0], missing[missing["parents"] == 0]]
-    for k, colour in zip(counts, ("#2b6cb0", "#63b3ed", "#f6ad55", "#c05621", "#742a2a"), strict=False):
-        share = np.array([float((part["candidates"] == k).mean()) if len(part) else 0.0 for part in groups])
-        ax.bar([0, 1], share, bottom=bottom, color=colour, width=0.6, label=f"{k} model{'s' * (k > 1)}")
-        bottom += share
-    ax.set_xticks([0, 1], ["the latent has parents", "the latent is a source"])
-    ax.set(ylabel="fraction of cases", title="One intervention missing: models with the same moments", ylim=(0, 1.02))
+    kinds = missing["parents"].gt(0).map({True: "the latent has parents", False: "the latent is a source"})
+    shares = pd.crosstab(kinds, missing["candidates"].astype(int), normalize="index")
+    shares.columns = [f"{k} model{'s' * (k > 1)}" for k in shares.columns]
+    colours = ("#2b6cb0", "#63b3ed", "#f6ad55", "#c05621", "#742a2a")
+    shares.plot.bar(stacked=True, ax=ax, color=colours, width=0.6, rot=0, xlabel="", ylabel="fraction of cases")
+    ax.set(title="One intervention missing: models with the same moments", ylim=(0, 1.02))
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     tidy(ax)
     return made
