@@ -21,7 +21,7 @@ import pandas as pd
 
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import Figures, figure, share_legend, short_number, tidy
+from latentdag.experiments.draw import Figures, figure, number_ticks, share_legend, tidy
 from latentdag.experiments.fits import METHODS, attempt, failures
 from latentdag.experiments.off_model import BREAKS
 from latentdag.experiments.tables import Column, mean_of, mean_or_none, table_by
@@ -208,8 +208,7 @@ def _draw_counts(part: pd.DataFrame) -> "Figure":
         ax.plot(share.index, share, "D--", color="#6b46c1", ms=5, label="membership test, any noise: false alarms")
         sizes = sorted(here["n"].unique())
         ax.set(xscale="log", xlabel="samples per context", ylabel="fraction of models", ylim=(-0.03, 1.03))
-        ax.set_xticks(sizes, [short_number(n) for n in sizes])
-        ax.minorticks_off()
+        number_ticks(ax, sizes, fontsize=None)
         ax.set_title(f"on the model, convention of the {convention}")
         tidy(ax)
     share_legend(made, list(axes), columns=2)

@@ -103,8 +103,7 @@ def is_linear_extension(order: Sequence[int], relation: BoolArray) -> bool:
     >>> is_linear_extension([2, 1, 0], chain), is_linear_extension([0, 1, 2], chain)
     (True, False)
     """
-    position = np.empty(len(order), dtype=int)
-    position[list(order)] = np.arange(len(order))
+    position = np.argsort(order)  # of a permutation: its inverse
     i, j = np.nonzero(relation)
     return bool((position[i] < position[j]).all())
 
