@@ -167,13 +167,11 @@ def _draw_breaks(part: pd.DataFrame, convention: str) -> "Figure":
     labels = [name if name == "none" else f"{name}: {level}" for name, level in keys]
     axes[0].set_yticks(range(len(keys)), labels)
     axes[0].invert_yaxis()
-    titles = ("order right (fraction)", "1 − correlation of latents (median)", "flagged (fraction; dotted: 5 %)")
-    for ax, title in zip(axes, titles, strict=True):
-        ax.set(title=title)
+    axes[0].set(title="order right (fraction)", xlim=(-0.03, 1.03))
+    axes[1].set(title="1 − correlation of latents (median)", xscale="log")
+    axes[2].set(title="flagged (fraction; dotted: 5 %)", xlim=(-0.03, 1.03))
+    for ax in axes:
         tidy(ax)
-    axes[0].set_xlim(-0.03, 1.03)
-    axes[1].set_xscale("log")
-    axes[2].set_xlim(-0.03, 1.03)
     share_legend(made, list(axes), columns=4)
     made.suptitle(f"One assumption broken at a time, n = {SAMPLES:,}, convention of the {convention}", fontsize=11)
     return made
