@@ -59,10 +59,6 @@ class Outcome:
     tables: Mapping[str, Table]
 
 
-def nothing_shared(settings: Settings) -> Any:
-    return None
-
-
 @dataclass(frozen=True)
 class Experiment:
     """One experiment.
@@ -102,7 +98,7 @@ class Experiment:
     summarize: Callable[[pd.DataFrame, Settings], Outcome]
     draw: Callable[[pd.DataFrame, Settings], "dict[str, Figure]"]
     chunk: int = 10
-    shared: Callable[[Settings], Any] = nothing_shared
+    shared: Callable[[Settings], Any] | None = None
     timed: tuple[str, ...] = ()
     unit: str = "model"
     command: str = "latentdag reproduce"

@@ -48,7 +48,7 @@ def panels(
     curves: Mapping[str, Curve],
     *,
     centre: str = "median",
-    marks: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    marks: Mapping[str, Mapping[int, float]] | None = None,
     marked: str = "published",
     title: str = "",
 ) -> "Figure":
@@ -62,7 +62,7 @@ def panels(
     measures : mapping of column to axis label
     curves : mapping of method to how it is drawn
     centre : "median" (with a band from quartile to quartile) or "mean"
-    marks : points to show beside the curves, as (x, y) by column
+    marks : points to show beside the curves, as y by x by column
     marked : what they are
     title : str
     """
@@ -73,7 +73,7 @@ def panels(
             part = rows[rows["method"] == method].dropna(subset=[column])
             if len(part):
                 _curve(ax, part, column, curve, "fraction" if column == FRACTION else centre)
-        for i, point in enumerate((marks or {}).get(column, ())):
+        for i, point in enumerate((marks or {}).get(column, {}).items()):
             ax.plot(*point, marker="*", ms=11, mfc="none", mec="black", ls="none", label="" if i else marked)
         ax.set(xscale="log", xlabel="samples per context", title=label)
         number_ticks(ax, sorted(rows["n"].unique()))
@@ -104,26 +104,13 @@ def _curve(ax: "Axes", part: pd.DataFrame, column: str, curve: Curve, kind: str)
     ax.fill_between(middle.index, low, high, color=curve.colour, alpha=0.12, lw=0)
 
 
-def number_ticks(ax: "Axes", values: Sequence[float]) -> None:
-    """Set ticks of a logarithmic x axis at the values that were run, and nowhere else."""
-    from matplotlib.ticker import NullLocator
+def number_ticks(ax: "Axes", values: Sequence[float], fontsize: float | None = 8) -> None:
+    """Set ticks of a logarithmic x axis at the values that were run, and nowhere else; 2500 is written 2.5k."""
+    from matplotlib.ticker import EngFormatter
 
-    ax.set_xticks(values, [short_number(value) for value in values], fontsize=8)
-    ax.xaxis.set_minor_locator(NullLocator())
-
-
-def short_number(value: float) -> str:
-    """Return 2500 as 2.5k, and 10⁷ as 10M.
-
-    Examples
-    --------
-    >>> short_number(2_500), short_number(50), short_number(10**8)
-    ('2.5k', '50', '100M')
-    """
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"
+    short = EngFormatter(sep="")
+    ax.set_xticks(values, [short(value) for value in values], fontsize=fontsize)
+    ax.minorticks_off()
 
 
 def tidy(ax: "Axes") -> None:

@@ -34,9 +34,7 @@ def curved_effects(truth: LatentModel, n: int, rng: np.random.Generator, size: f
         for i in reversed(range(truth.n_latents)):  # sources are last
             Z[:, i] = noise[:, i] + (Z + size * (Z**2 / s - s)) @ law.weights[i]
         parts.append(Z @ truth.mixing.T)
-    labels = np.empty(len(parts) * n, dtype=object)
-    labels[:] = [context for context in truth.contexts for _ in range(n)]
-    return np.vstack(parts), labels
+    return np.vstack(parts), np.repeat(np.array(truth.contexts, dtype=object), n)
 
 
 def curved_mixing(truth: LatentModel, n: int, rng: np.random.Generator, size: float) -> Samples:

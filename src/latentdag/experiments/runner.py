@@ -63,7 +63,7 @@ def run_cells(
     ]
     todo = [chunk for chunk in chunks if not _finished(_path(folder, chunk[0]))]
     if todo:
-        shared = experiment.shared(settings)
+        shared = experiment.shared(settings) if experiment.shared else None
         with Progress(f"{experiment.command} {experiment.name}", sum(len(part) for _, part in todo), progress) as bar:
             for number, rows in _run(experiment, todo, shared, jobs, scheduler):
                 _write(_path(folder, number), rows)

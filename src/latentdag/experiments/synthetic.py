@@ -10,7 +10,6 @@ values are means of 100 models.
 See :mod:`latentdag.simulate` for the two conventions.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,9 +35,9 @@ QUICK_SIZES = (2_500, 25_000)
 
 #: The published panels: means over 100 models, convention "figures", by sample size.
 PUBLISHED = {
-    "order_correct": (0.53, 0.56, 0.77, 0.84, 0.92, 0.98, 0.98),
-    "unmixing_error": (2.96, 2.34, 1.40, 0.86, 0.55, 0.22, 0.098),
-    "structural_error": (4.63, 3.64, 2.24, 1.35, 0.90, 0.36, 0.165),
+    "order_correct": dict(zip(SIZES, (0.53, 0.56, 0.77, 0.84, 0.92, 0.98, 0.98), strict=True)),
+    "unmixing_error": dict(zip(SIZES, (2.96, 2.34, 1.40, 0.86, 0.55, 0.22, 0.098), strict=True)),
+    "structural_error": dict(zip(SIZES, (4.63, 3.64, 2.24, 1.35, 0.90, 0.36, 0.165), strict=True)),
 }
 PUBLISHED_MODELS = 100
 
@@ -55,6 +54,8 @@ PANELS = {
     "unmixing_error": "‖Ĥ − H‖",
     "structural_error": "‖B̂₀ − B₀‖",
 }
+#: What the curves of a figure can be, and how its title says so.
+CENTRES = {"median": "medians and quartiles of", "mean": "means of"}
 
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
@@ -103,7 +104,7 @@ def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
     }
     table = table_by(rows, ["convention", "method", "n"], columns)
     compared = against_published(rows)
-    return Outcome(_findings(rows, compared), {"Against the published panels": compared, "All methods": table})
+    return Outcome(_findings(compared), {"Against the published panels": compared, "All methods": table})
 
 
 def against_published(rows: pd.DataFrame) -> Table:
@@ -115,7 +116,7 @@ def against_published(rows: pd.DataFrame) -> Table:
     made = []
     ours = rows[(rows["convention"] == "figures") & (rows["method"] == "projection")]
     for name, values in PUBLISHED.items():
-        for n, published in zip(SIZES, values, strict=True):
+        for n, published in values.items():
             part = ours.loc[ours["n"] == n, name].dropna().astype(float)
             if part.empty:
                 continue
@@ -128,54 +129,31 @@ def against_published(rows: pd.DataFrame) -> Table:
     return made
 
 
-def _findings(rows: pd.DataFrame, compared: Table) -> list[str]:
+def _findings(compared: Table) -> list[str]:
     z = np.array([line["z"] for line in compared if line["panel"] == "order_correct"])
     p = stats.chi2.sf(np.sum(z**2), len(z))
-    said = [
+    return [
         f"The paper's algorithm, in the convention of the published figures, against the {len(z)} published fractions: "
         f"χ² = {np.sum(z**2):.1f} on {len(z)} degrees of freedom (p = {p:.2g}), the largest difference "
         f"{np.abs(z).max():.1f} standard errors, at n = {compared[int(np.argmax(np.abs(z)))]['n']:,}."
     ]
-    smallest = rows["n"].min()
-    for convention in CONVENTIONS:
-        fits = rows[(rows["convention"] == convention) & (rows["n"] == smallest)].groupby("method")
-        right = {method: fraction_right(part) for method, part in fits}
-        medians = fits["unmixing_error"].median()
-        said.append(
-            f"At n = {smallest:,} in the convention of the {convention}, all targets are right in "
-            f"{right['projection']:.0%} (the paper's algorithm), {right['closed-form']:.0%} (closed form), "
-            f"{right['likelihood']:.0%} (likelihood) and {right[FROM_TRUTH]:.0%} (started at the truth) of the models; "
-            f"the median ‖Ĥ − H‖ is {medians['projection']:.2g}, {medians['closed-form']:.2g}, "
-            f"{medians['likelihood']:.2g} and {medians[FROM_TRUTH]:.2g}, and the bound {medians[BOUND]:.2g}."
-        )
-    return said
 
 
 def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
     """Draw three panels per convention with medians and quartiles, and three with means as published."""
     figures = {}
     for convention in CONVENTIONS:
-        for centre in ("median", "mean"):
+        for centre, words in CENTRES.items():
             shown = PUBLISHED if centre == "mean" else {"order_correct": PUBLISHED["order_correct"]}
             figures[f"{convention}-{centre}"] = panels(
                 rows[rows["convention"] == convention],
                 PANELS,
                 CURVES,
                 centre=centre,
-                marks=published_marks(SIZES, shown) if convention == "figures" else {},
-                title=f"convention of the {convention}: {of_models(centre)} {settings.models} models",
+                marks=shown if convention == "figures" else {},
+                title=f"convention of the {convention}: {words} {settings.models} models",
             )
     return figures
-
-
-def published_marks(sizes: Iterable[int], values: Mapping[str, Sequence[float]]) -> dict[str, list[tuple[int, float]]]:
-    """Return the points (n, value) of published panels."""
-    return {name: [*zip(sizes, each, strict=True)] for name, each in values.items()}
-
-
-def of_models(centre: str) -> str:
-    """Return how the title of a figure says what its curves are."""
-    return "medians and quartiles of" if centre == "median" else "means of"
 
 
 EXPERIMENT = Experiment.of(__name__, "Synthetic models", models=500, quick_models=5, chunk=4)

@@ -186,10 +186,7 @@ def _with_sources(
 
 def _same_rows(a: LatentModel, b: LatentModel, targeted: Iterable[str], tol: float) -> bool:
     """Return True if the targeted latents are the same, up to scale; sources follow from them."""
-    covariance = a.covariance()
-    for name in targeted:
-        x, y = a.unmixing[a.latents.index(name)], b.unmixing[b.latents.index(name)]
-        cosine = (x @ covariance @ y) ** 2 / ((x @ covariance @ x) * (y @ covariance @ y))
-        if 1 - cosine > tol:
-            return False
-    return True
+    rows, S = [a.latents.index(name) for name in targeted], a.covariance()
+    X, Y = a.unmixing[rows], b.unmixing[rows]
+    xy, xx, yy = (np.einsum("ij,jk,ik->i", U, S, V) for U, V in ((X, Y), (X, X), (Y, Y)))
+    return not (1 - xy**2 / (xx * yy) > tol).any()

@@ -12,7 +12,7 @@ order of their names. Adding a context, or listing contexts or features in anoth
 
 import hashlib
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,8 @@ class Gaussian:
         """Draw around the moments themselves (the saturated model), or around a model's laws in the same contexts."""
         if model is not None:
             laws = [model.law(context) for context in m.contexts]
-            m = _replaced(m, m.counts, np.array([law.mean for law in laws]), np.array([law.covariance for law in laws]))
+            means, covariances = np.array([law.mean for law in laws]), np.array([law.covariance for law in laws])
+            m = replace(m, means=means, covariances=covariances)
         by_name = np.argsort(np.array(m.feature_names), kind="stable")
         return cls(m, tuple(canonical_factor(S[np.ix_(by_name, by_name)]) for S in m.covariances), by_name)
 
@@ -95,7 +96,7 @@ class Gaussian:
             mean, S = draw_moments(m.means[k][order], self.factors[k], int(m.counts[k]), rng)
             means[k, order] = mean
             covariances[k][np.ix_(order, order)] = S
-        return _replaced(m, m.counts, means, covariances)
+        return replace(m, means=means, covariances=covariances)
 
     def digest(self) -> str:
         """Return a hash of everything that a draw depends on, except the seed."""
@@ -143,16 +144,11 @@ class Blocks:
             scatter[upper] = scatter[upper[::-1]] = weight.astype(float) @ self.scatters[k]
             means[k] = m.means[k] + shift
             covariances[k] = (scatter - n * np.outer(shift, shift)) / max(n - 1, 1)
-        return _replaced(m, counts, means, covariances)
+        return replace(m, counts=counts, means=means, covariances=covariances)
 
     def digest(self) -> str:
         """Return a hash of everything that a draw depends on, except the seed."""
         return digest(_header("blocks", self.of), self.of.counts, *self.counts, *self.sums, *self.scatters)
-
-
-def _replaced(m: Moments, counts: np.ndarray, means: np.ndarray, covariances: np.ndarray) -> Moments:
-    """Return other moments of the same contexts and features."""
-    return Moments(m.contexts, m.control, counts, means, covariances, m.feature_names)
 
 
 def _header(kind: str, m: Moments) -> str:

@@ -259,14 +259,8 @@ class Bootstrap:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file of plain arrays, atomically."""
-        meta = {
-            "latents": list(self.latents),
-            "contexts": list(self.contexts),
-            "failures": [[number, text] for number, text in self.failures.items()],
-            "warnings": dict(self.warnings),
-            "settings": dict(self.settings),
-        }
-        save_arrays(path, _FILE, {name: getattr(self, name) for name in _FILE.arrays}, meta)
+        arrays, meta = ({name: getattr(self, name) for name in names} for names in (_FILE.arrays, _FILE.fields))
+        save_arrays(path, _FILE, arrays, meta | {"failures": list(self.failures.items())})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Bootstrap":

@@ -90,16 +90,8 @@ def linear_extension(relation: BoolArray) -> list[int]:
     >>> linear_extension(order_matrix(nx.DiGraph([(0, 1), (1, 2)])))  # 0 → 1 → 2
     [2, 1, 0]
     """
-    left = list(range(len(relation)))
-    order: list[int] = []
-    while left:
-        # an element can come next once nothing that remains lies below it
-        free = next((j for j in left if not relation[left, j].any()), None)
-        if free is None:
-            raise ValueError(f"not a partial order: elements {left} lie on or above a cycle")
-        order.append(free)
-        left.remove(free)
-    return order
+    smaller_first = nx.from_numpy_array(order_matrix(relation), create_using=nx.DiGraph)
+    return list(nx.lexicographical_topological_sort(smaller_first))
 
 
 def is_linear_extension(order: Sequence[int], relation: BoolArray) -> bool:
@@ -111,8 +103,7 @@ def is_linear_extension(order: Sequence[int], relation: BoolArray) -> bool:
     >>> is_linear_extension([2, 1, 0], chain), is_linear_extension([0, 1, 2], chain)
     (True, False)
     """
-    position = np.empty(len(order), dtype=int)
-    position[list(order)] = np.arange(len(order))
+    position = np.argsort(order)  # of a permutation: its inverse
     i, j = np.nonzero(relation)
     return bool((position[i] < position[j]).all())
 

@@ -198,13 +198,11 @@ def _of_latents(fit: "Fit", changes: Mapping[str, Any], kind: str) -> dict[str, 
     """Return what happens to each latent, and in which context it was seen if it repeats a fitted change."""
     law = fit.model.intervene(changes, kind)
     assert law.intervention is not None
-    found: dict[str, tuple[Change, Source | None]] = {}
-    for name, change in law.intervention.changes.items():
-        seen = [
-            (context, name) for context, value in fit.model.interventions.items() if value.changes.get(name) is change
-        ]
-        found[name] = change, seen[0] if seen else None
-    return found
+    fitted = fit.model.interventions.items()
+    return {
+        name: (change, next(((context, name) for context, v in fitted if v.changes.get(name) is change), None))
+        for name, change in law.intervention.changes.items()
+    }
 
 
 def _row(uncertainty: Uncertainty, law: Law, name: str, change: Change, source: Source | None) -> NewRow:

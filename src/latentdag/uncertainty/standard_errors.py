@@ -11,6 +11,7 @@ was chosen from the same data. What the data do not determine has an infinite st
 """
 
 from collections.abc import Hashable, Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,21 +113,16 @@ class Uncertainty:
 
     def table(self, scaling: str = "paper", quantities: Any = NAMES) -> pd.DataFrame:
         """Return one row per number: quantity, row, column, estimate, std_error."""
-        parts: dict[str, list[Any]] = {name: [] for name in ("quantity", "row", "column", "estimate", "std_error")}
+        lines: list[tuple[Any, ...]] = []
         for name in quantities:
             if name not in NAMES:
                 raise ValueError(f"quantities are {', '.join(map(repr, NAMES))}; got {name!r}")
             if name == "shift" and self.point.tau is None:
                 continue  # without means there is no common mean to measure a shift from
             for block, error in self.std_errors(name, scaling):
-                rows, columns = self._labels(name, block)
-                parts["quantity"] += [name] * len(rows)
-                parts["row"] += rows
-                parts["column"] += columns
-                parts["estimate"] += block.estimate.tolist()
-                parts["std_error"] += error.tolist()
-        kinds = {"estimate": float, "std_error": float}
-        table = pd.DataFrame({key: pd.Series(part, dtype=kinds.get(key, object)) for key, part in parts.items()})
+                lines += zip(repeat(name), *self._labels(name, block), block.estimate.tolist(), error.tolist())
+        columns = ["quantity", "row", "column", "estimate", "std_error"]
+        table = pd.DataFrame(lines, columns=columns, dtype=object).astype({"estimate": float, "std_error": float})
         notes = [self.note, NOT_IDENTIFIED if np.isinf(table["std_error"]).any() else ""]
         table.attrs["note"] = "; ".join(filter(None, notes))
         return table

@@ -116,10 +116,8 @@ class Workflow:
     def _doubts(self) -> list[str]:
         """Return what speaks against latents that are associated with survival."""
         silent = {c for c, p in self.unchanged.items() if not p <= 0.05}
-        hits: dict[str, set[Any]] = {name: set() for name in self.fit.latents}
-        for context, hit in self.fit.targets.items():
-            for name in (hit,) if isinstance(hit, str) else hit:
-                hits[name].add(context)
+        done = self.fit.model.interventions.items()
+        hits = {name: {context for context, value in done if name in value.targets} for name in self.fit.latents}
         said = []
         for contexts, why in (
             (silent, "where nothing was seen to change but the mean"),

@@ -8,7 +8,8 @@ import numpy as np
 from scipy import linalg
 
 from latentdag.core.exact import TOLERANCE
-from latentdag.core.linalg import range_basis, symmetrize, upper_factor
+from latentdag.core.linalg import range_basis, symmetrize
+from latentdag.errors import clear_numerics
 from latentdag.model.intervention import Intervention
 from latentdag.model.model import LatentModel
 
@@ -37,6 +38,7 @@ class DeviationTie:
         return tuple(c for c, r in zip(self.model.contexts, self.scores, strict=True) if r == min(self.scores))
 
 
+@clear_numerics
 def deviation_scores(precisions: Any, tol: float = TOLERANCE) -> np.ndarray:
     """Return the deviation score of every context, ``r_k = Σ_{l ≠ k} rank(Θ_k − Θ_l)`` (Definition 2).
 
@@ -68,7 +70,8 @@ def deviation_scores(precisions: Any, tol: float = TOLERANCE) -> np.ndarray:
     ranks = np.zeros((len(P), len(P)), dtype=int)
     for k in range(len(P)):
         for j in range(k):
-            ranks[k, j] = ranks[j, k] = _difference_rank(P[k], P[j], k, tol)
+            relative = linalg.eigvalsh(P[k] - P[j], P[k] + P[j])
+            ranks[k, j] = ranks[j, k] = np.sum(np.abs(relative) > tol)
     return ranks.sum(axis=1)
 
 
@@ -137,11 +140,3 @@ def _deviation_tie(name: str, statement: str, B_0: np.ndarray) -> DeviationTie:
     model = LatentModel.from_structural(np.eye(len(B_0)), B_0, interventions=contexts, control=0)
     scores = deviation_scores([model.precision(context) for context in model.contexts])
     return DeviationTie(name, statement, model, tuple(scores.tolist()))
-
-
-def _difference_rank(P_k: np.ndarray, P_j: np.ndarray, context: int, tol: float) -> int:
-    """Return the rank of ``P_k − P_j``, from its eigenvalues relative to ``P_k + P_j``."""
-    F = upper_factor(P_k + P_j, context)
-    half = linalg.solve_triangular(F, P_k - P_j, trans="T")
-    w = linalg.eigvalsh(symmetrize(linalg.solve_triangular(F, half.T, trans="T")))
-    return int(np.sum(np.abs(w) > tol))
