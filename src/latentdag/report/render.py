@@ -9,26 +9,16 @@ import base64
 import hashlib
 import json
 import os
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from latentdag.data.store import write_atomically
 from latentdag.methods.result import Fit
 from latentdag.report.results import Results
-from latentdag.report.text import show, to_markdown
+from latentdag.report.text import read_file, show, to_markdown
 
 #: Characters that end a script element, open a comment in one, or end a line in old JavaScript.
 UNSAFE = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
-
-MARKS = {"good": "✓", "note": "i", "warn": "!", "bad": "✕", "open": "?"}
-WORDS = {
-    "good": "fine",
-    "note": "worth knowing",
-    "warn": "with care",
-    "bad": "against the model",
-    "open": "not checked",
-}
 
 
 def write(fit: Fit | Results, path: str | os.PathLike[str], moments: Any = None, **options: Any) -> Path:
@@ -68,18 +58,16 @@ def to_html(report: dict[str, Any]) -> str:
     except ImportError:
         raise ImportError("HTML reports need jinja2: pip install 'latentdag[report]'") from None
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_read),
+        loader=jinja2.FunctionLoader(read_file),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["show"] = show
-    style, script = style_sheet(), _read("script.js")
+    style, script = style_sheet(), read_file("script.js")
     return environment.get_template("page.html").render(
         r=report,
-        marks=MARKS,
-        words=WORDS,
         most=max((abs(edge["standardized_weight"]) for edge in report["edges"]), default=0.0),
         has_q=any(edge["q_value"] is not None for edge in report["edges"]),
         style=style,
@@ -103,8 +91,4 @@ def inline_hash(text: str) -> str:
 
 def style_sheet() -> str:
     """Return the style sheet of every page that latentdag writes."""
-    return _read("style.css")
-
-
-def _read(name: str) -> str:
-    return (files("latentdag.report") / name).read_text(encoding="utf-8")
+    return read_file("style.css")
