@@ -6,6 +6,7 @@ the first and refuse the second.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from latentdag.tl import latent_scores
 from latentdag.uncertainty.held_out import score
 
 
+@dataclass(eq=False, repr=False)  # scikit-learn compares, shows and clones by get_params
 class LatentDAG(TransformerMixin, BaseEstimator):
     """Learn latent causal variables from samples of several contexts.
 
@@ -88,40 +90,22 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     (3000, 5)
     """
 
-    def __init__(
-        self,
-        method: str = "likelihood",
-        *,
-        control: Hashable | None = None,
-        targets: Mapping[Hashable, Any] | None = None,
-        intervention: str | Mapping[Hashable, str] = "perfect",
-        means: bool = True,
-        graph: Any = None,
-        order: Sequence[str] | None = None,
-        forbidden: Iterable[tuple[str, str]] | None = None,
-        required: Iterable[tuple[str, str]] | None = None,
-        penalty: str | float = "bic",
-        shrinkage: bool = True,
-        unintervened: str = "downstream",
-        gamma: float = 0.99,
-        tol: float = TOLERANCE,
-        n_jobs: int | None = None,
-    ):
-        self.method = method
-        self.control = control
-        self.targets = targets
-        self.intervention = intervention
-        self.means = means
-        self.graph = graph
-        self.order = order
-        self.forbidden = forbidden
-        self.required = required
-        self.penalty = penalty
-        self.shrinkage = shrinkage
-        self.unintervened = unintervened
-        self.gamma = gamma
-        self.tol = tol
-        self.n_jobs = n_jobs
+    method: str = "likelihood"
+    _: KW_ONLY
+    control: Hashable | None = None
+    targets: Mapping[Hashable, Any] | None = None
+    intervention: str | Mapping[Hashable, str] = "perfect"
+    means: bool = True
+    graph: Any = None
+    order: Sequence[str] | None = None
+    forbidden: Iterable[tuple[str, str]] | None = None
+    required: Iterable[tuple[str, str]] | None = None
+    penalty: str | float = "bic"
+    shrinkage: bool = True
+    unintervened: str = "downstream"
+    gamma: float = 0.99
+    tol: float = TOLERANCE
+    n_jobs: int | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -156,9 +140,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         return self._keep(m)
 
     def _keep(self, m: Moments) -> "LatentDAG":
-        told = {
-            name: value for name, value in self.get_params(deep=False).items() if name in Options.__dataclass_fields__
-        }
+        told = {name: value for name, value in vars(self).items() if name in Options.__dataclass_fields__}
         self.fit_: Fit = fit(m, **Options.among(told.pop("method"), told), n_jobs=self.n_jobs)
         self.model_ = self.fit_.model
         self.latents_ = list(self.fit_.latents)
