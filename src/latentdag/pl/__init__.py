@@ -20,13 +20,4 @@ from latentdag.pl.held_out import predicted, scores
 from latentdag.pl.layout import Layout, layered  # noqa: F401
 
 #: The figures. The other names above are what figures outside this package share with them.
-__all__ = [
-    "edges",
-    "latent_graph",
-    "mixing",
-    "order_stability",
-    "predicted",
-    "scores",
-    "spectra",
-    "target_groups",
-]
+__all__ = ["edges", "latent_graph", "mixing", "order_stability", "predicted", "scores", "spectra", "target_groups"]
