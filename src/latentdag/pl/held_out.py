@@ -8,7 +8,7 @@ import pandas as pd
 from scipy import stats
 
 from latentdag.data.moments import Moments
-from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, name_ticks, name_width, short
+from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, bare_rows, name_ticks, name_width, short
 from latentdag.uncertainty.held_out import same_features
 from latentdag.uncertainty.prediction import Prediction
 
@@ -104,15 +104,12 @@ def scores(table: pd.DataFrame, ax: "Axes | None" = None, *, title: str | None =
     for chosen, colour, word in ((wins, POSITIVE, "model"), (~wins, NEGATIVE, "model, behind the sum")):
         if chosen.any():
             ax.plot(gains["model"][chosen], at[chosen], "o", markersize=4.5, color=colour, label=word, zorder=3)
-    ax.axvline(0.0, color="#999999", linewidth=0.8, zorder=0)
     name_ticks(ax, names, along="y")
-    ax.set_ylim(len(names) - 0.5, -0.5)
+    bare_rows(ax, len(names), 0.0)
     ax.set_xlabel("log-likelihood per sample\nabove that of the control's law (nats)", fontsize=9)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8, frameon=False)
     if title:
         ax.set_title(title, fontsize=10, pad=40)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.tick_params(axis="y", length=0)
     return ax
 
 
