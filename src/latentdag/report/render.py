@@ -14,6 +14,7 @@ from typing import Any
 
 from latentdag.data.store import write_atomically
 from latentdag.methods.result import Fit
+from latentdag.optional import optional
 from latentdag.report.results import Results
 from latentdag.report.text import read_file, show, to_markdown
 
@@ -53,20 +54,13 @@ def to_json(report: dict[str, Any]) -> str:
 
 def to_html(report: dict[str, Any]) -> str:
     """Return the dict of :func:`latentdag.report.collect` as one page that loads nothing."""
-    try:
-        import jinja2
-    except ImportError:
-        raise ImportError("HTML reports need jinja2: pip install 'latentdag[report]'") from None
+    jinja2 = optional("jinja2", "report", "an HTML report")
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(read_file),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["show"] = show
     style, script = style_sheet(), read_file("script.js")
-    return environment.get_template("page.html").render(
+    return environment.from_string(read_file("page.html")).render(
         r=report,
         most=max((abs(edge["standardized_weight"]) for edge in report["edges"]), default=0.0),
         has_q=any(edge["q_value"] is not None for edge in report["edges"]),
@@ -74,14 +68,8 @@ def to_html(report: dict[str, Any]) -> str:
         script=script,
         style_hash=inline_hash(style),
         script_hash=inline_hash(script),
-        data=embedded_json(report),
+        data=json.dumps(report, allow_nan=False, separators=(",", ":")).translate(UNSAFE),
     )
-
-
-def embedded_json(value: Any) -> str:
-    """Return JSON that can stand inside a script element."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
-    return text.translate(UNSAFE)
 
 
 def inline_hash(text: str) -> str:

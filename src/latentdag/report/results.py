@@ -140,7 +140,16 @@ class Results:
                 "kind": "latentdag report",
                 "format": FORMAT,
                 "title": self.title or f"Latent causal graph: {size}",
-                "headline": _headline(fit),
+                "headline": {
+                    "latents": fit.model.n_latents,
+                    "features": fit.model.n_features,
+                    "contexts": len(fit.model.contexts),
+                    "samples": fit.n_samples,
+                    "edges": fit.graph.number_of_edges(),
+                    "method": fit.method,
+                    "loglik": fit.loglik,
+                    "bic": fit.bic,
+                },
                 "level": self.level,
                 "verdict": overall(checks),
                 "checks": checks,
@@ -195,19 +204,6 @@ def collect(fit: Fit, moments: Moments | None = None, **options: Any) -> dict[st
     ('good', 3)
     """
     return Results(fit, moments, **options).report
-
-
-def _headline(fit: Fit) -> Record:
-    return {
-        "latents": fit.model.n_latents,
-        "features": fit.model.n_features,
-        "contexts": len(fit.model.contexts),
-        "samples": fit.n_samples,
-        "edges": fit.graph.number_of_edges(),
-        "method": fit.method,
-        "loglik": fit.loglik,
-        "bic": fit.bic,
-    }
 
 
 def _stability(bootstrap: Bootstrap) -> Record:
