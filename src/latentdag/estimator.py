@@ -156,11 +156,10 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         if _is_from(X, "anndata"):
             return latent_scores(X, self.model_)
-        X, names = _unwrap(X)
+        X = self._checked(X, reset=False)
         if _is_from(X, "dask"):
-            self._check_lazy(X, names)
             return X @ self.model_.unmixing.T - self.model_.unmixing @ self.model_.offset
-        return self.model_.transform(validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False))
+        return self.model_.transform(X)
 
     def inverse_transform(self, Z: Any) -> np.ndarray:
         """Return the features (n, p) that these latents (n, d) give; everything else in the features is at its mean."""
@@ -200,17 +199,8 @@ class LatentDAG(TransformerMixin, BaseEstimator):
             )
         if _is_from(X, "anndata"):
             return self._moments_of_anndata(X, y, reset)
-        X, names = _unwrap(X)
-        if _is_from(X, "dask"):
-            if reset:
-                self._remember_features(X.shape[1], names)
-            self._check_lazy(X, names)
-        else:
-            # Moments look for values that are not finite themselves, and say in which context and feature they are
-            X = validate_data(
-                self, X, accept_sparse="csr", dtype=_FLOATS, ensure_all_finite=False, reset=reset,
-                ensure_min_samples=2 if reset else 1,
-            )  # fmt: skip
+        # Moments look for values that are not finite themselves, and say in which context and feature they are
+        X = self._checked(X, reset=reset, ensure_all_finite=False, ensure_min_samples=2 if reset else 1)
         contexts = _as_labels(y)
         control = self._control(contexts, X.shape[0], reset)
         try:
@@ -264,7 +254,15 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _check_lazy(self, X: Any, names: Any) -> None:
+    def _checked(self, X: Any, *, reset: bool, **checks: Any) -> Any:
+        """Return X as scikit-learn validates it; of dask data, as an array that stays lazy, only names and width."""
+        if not _is_from(X, "dask"):
+            return validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=reset, **checks)
+        names = None
+        if hasattr(X, "to_dask_array"):
+            X, names = X.to_dask_array(lengths=True), [str(name) for name in X.columns]
+        if reset:
+            self._remember_features(X.shape[1], names)
         if X.ndim != 2 or X.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has shape {X.shape}, but {type(self).__name__} is expecting {self.n_features_in_} features as input"
@@ -273,6 +271,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         if names is not None and known is not None and list(names) != list(known):
             first = next((a, b) for a, b in zip(names, known, strict=True) if a != b)
             raise ValueError(f"the features differ from those of the fit: {first[0]!r} where {first[1]!r} was")
+        return X
 
 
 _FLOATS = [np.float64, np.float32]
@@ -281,13 +280,6 @@ _FLOATS = [np.float64, np.float32]
 def _is_from(X: Any, package: str) -> bool:
     """Return True if X is an object of this package, without importing the package."""
     return type(X).__module__.split(".")[0] == package
-
-
-def _unwrap(X: Any) -> tuple[Any, list[str] | None]:
-    """Return a dask DataFrame as a dask array with column names, and anything else as it is."""
-    if _is_from(X, "dask") and hasattr(X, "to_dask_array"):
-        return X.to_dask_array(lengths=True), [str(name) for name in X.columns]
-    return X, None
 
 
 def _as_labels(y: Any) -> Any:

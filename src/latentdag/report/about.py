@@ -1,6 +1,5 @@
 """How the numbers were made: methods in words, whom to cite, versions, options, and a hash of the data."""
 
-import hashlib
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 from latentdag import __version__
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
+from latentdag.inference.resampling import digest
 from latentdag.methods.result import Fit
 from latentdag.report.evidence import Evidence
 from latentdag.report.text import WORDS
@@ -60,8 +60,4 @@ def versions() -> dict[str, str]:
 def moments_hash(m: Moments) -> str:
     """Return the SHA-256 of labels, names, counts, means and covariances; it is the same on any machine."""
     names = [[repr(lb.as_label(c)) for c in m.contexts], repr(m.control), list(m.feature_names)]
-    found = hashlib.sha256(repr(names).encode("utf-8", "backslashreplace"))
-    found.update(np.ascontiguousarray(m.counts, dtype="<i8").tobytes())
-    for array in (m.means, m.covariances):
-        found.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
-    return found.hexdigest()
+    return digest(repr(names), m.counts.astype("<i8"), m.means.astype("<f8"), m.covariances.astype("<f8"))
