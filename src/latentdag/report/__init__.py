@@ -25,7 +25,7 @@ Wording that is the same in every report (verdicts, methods, whom to cite, colum
 """
 
 from latentdag.report.about import citation, moments_hash, versions  # noqa: F401
-from latentdag.report.render import inline_hash, style_sheet, to_html, to_json, write  # noqa: F401
+from latentdag.report.render import filled, inline_hash, style_sheet, to_html, to_json, write  # noqa: F401
 from latentdag.report.results import Results, collect
 from latentdag.report.text import escape, show, to_markdown  # noqa: F401
 

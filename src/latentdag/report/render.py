@@ -54,13 +54,9 @@ def to_json(report: dict[str, Any]) -> str:
 
 def to_html(report: dict[str, Any]) -> str:
     """Return the dict of :func:`latentdag.report.collect` as one page that loads nothing."""
-    jinja2 = optional("jinja2", "report", "an HTML report")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["show"] = show
     style, script = style_sheet(), read_file("script.js")
-    return environment.from_string(read_file("page.html")).render(
+    return filled(
+        read_file("page.html"),
         r=report,
         most=max((abs(edge["standardized_weight"]) for edge in report["edges"]), default=0.0),
         has_q=any(edge["q_value"] is not None for edge in report["edges"]),
@@ -70,6 +66,16 @@ def to_html(report: dict[str, Any]) -> str:
         script_hash=inline_hash(script),
         data=json.dumps(report, allow_nan=False, separators=(",", ":")).translate(UNSAFE),
     )
+
+
+def filled(template: str, **values: Any) -> str:
+    """Return a page of HTML: a template of jinja2 with values in it, all of them escaped; ``show`` is a filter."""
+    jinja2 = optional("jinja2", "report", "an HTML page")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["show"] = show
+    return str(environment.from_string(template).render(**values))
 
 
 def inline_hash(text: str) -> str:
