@@ -50,7 +50,10 @@ def edges(
     if isinstance(source, Bootstrap):
         every = _of_bootstrap(source, level)
     else:
-        every = _of_fit(_tested(source, key, level, data) if table is None else table, level)
+        found = fit_in(source, key)
+        if isinstance(found, LatentModel):
+            raise TypeError("a LatentModel has no uncertainty: pass the Fit, or a Bootstrap")
+        every = _of_fit(found.edges(level=level, data=data) if table is None else table, level)
     shown = every.iloc[:n]
     names = [
         f"{short(cause)} → {short(effect)}" for cause, effect in zip(shown["source"], shown["target"], strict=True)
@@ -87,13 +90,6 @@ def forest(ax: "Axes", names: Sequence[str], table: pd.DataFrame, value: str, *,
         ax.plot(at, row, "o", color=colour, markersize=4, markerfacecolor=colour if sure else "white")
     ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
     bare_rows(ax, len(names), origin)
-
-
-def _tested(source: Any, key: str, level: float, data: Any) -> pd.DataFrame:
-    found = fit_in(source, key)
-    if isinstance(found, LatentModel):
-        raise TypeError("a LatentModel has no uncertainty: pass the Fit, or a Bootstrap")
-    return found.edges(level=level, data=data)
 
 
 def _of_fit(table: pd.DataFrame, level: float) -> pd.DataFrame:

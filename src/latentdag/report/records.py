@@ -123,15 +123,11 @@ def _equation(name: str, causes: list[Record], noise: float) -> str:
 
 def _interventions(scaled: LatentModel, name: str) -> list[Record]:
     """Return what each context does to a latent, in standard deviations of the latent."""
-    found = []
     own = float(scaled.noise_variance[scaled.latents.index(name)])
-    for context, value in scaled.interventions.items():
-        change = value.changes.get(name)
-        if change is None:
-            continue
-        variance = own if change.variance is None else change.variance
-        found.append(
-            {"context": str(context), "kind": change.kind, "noise_sd": float(np.sqrt(variance)), "shift": change.shift,
-             "noise_sd_control": float(np.sqrt(own))}
-        )  # fmt: skip
-    return found
+    changes = [(str(c), value.changes[name]) for c, value in scaled.interventions.items() if name in value.changes]
+    return [
+        {"context": text, "kind": change.kind,
+         "noise_sd": float(np.sqrt(own if change.variance is None else change.variance)),
+         "shift": change.shift, "noise_sd_control": float(np.sqrt(own))}
+        for text, change in changes
+    ]  # fmt: skip
