@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_array, check
 from latentdag.core.exact import TOLERANCE
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
+from latentdag.data.sources.annotated import obs_column
 from latentdag.methods.fitting import fit
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
@@ -224,10 +225,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
             return Moments.from_samples(
                 adata.X, contexts, self._control(contexts, adata.n_obs, reset), list(adata.var_names)
             )
-        if y not in adata.obs:
-            raise ValueError(f"obs has no column {y!r} with the contexts; it has {list(adata.obs.columns)}")
-        control = self._control(_as_labels(adata.obs[y]), adata.n_obs, reset)
-        return Moments.from_anndata(adata, y, control)
+        return Moments.from_anndata(adata, y, self._control(obs_column(adata, y), adata.n_obs, reset))
 
     def _control(self, contexts: Any, n_rows: int, reset: bool) -> Hashable | None:
         """Return the control's label in these rows; None where rows to be scored have no control."""

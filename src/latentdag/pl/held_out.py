@@ -51,14 +51,13 @@ def predicted(
     m = same_features(m, model.feature_names, "held-out moments")
     k = m.index(_only_unknown(m, model.contexts) if context is None else context)
     z = stats.norm.ppf(0.5 + prediction.level / 2)
-    sd = np.sqrt(np.diagonal(model.covariance()))
-    sd = np.where(sd > 0, sd, 1.0)
+    control = np.diagonal(model.covariance())
+    sd = np.sqrt(np.where(control > 0, control, 1.0))
     n, variance = int(m.counts[k]), np.diagonal(m.covariances[k])
     if quantity == "mean":
         seen, said, unit = m.means[k] - model.offset, prediction.mean - model.offset, sd
         seen_error, said_error = np.sqrt(variance / n), prediction.mean_std_error
     else:
-        control = np.diagonal(model.covariance())
         seen, said, unit = variance - control, np.diagonal(prediction.covariance) - control, sd**2
         seen_error, said_error = variance * np.sqrt(2 / max(n - 1, 1)), prediction.variance_std_error
     seen, said, seen_error, said_error = (value / unit for value in (seen, said, seen_error, said_error))
