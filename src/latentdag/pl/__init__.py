@@ -13,7 +13,7 @@
 
 from latentdag.pl.canvas import LINE, NEUTRAL, axes, name_width, short  # noqa: F401
 from latentdag.pl.eigenvalues import spectra
-from latentdag.pl.forest import edges, forest  # noqa: F401
+from latentdag.pl.forest import draw_rows, edges  # noqa: F401
 from latentdag.pl.graph import latent_graph
 from latentdag.pl.heatmaps import mixing, order_stability, target_groups
 from latentdag.pl.held_out import predicted, scores

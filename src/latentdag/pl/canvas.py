@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
-from latentdag.optional import optional
 from latentdag.tl import fit_of
 
 if TYPE_CHECKING:
@@ -24,11 +23,14 @@ LINE, LARGEST = 0.17, 40.0
 LONGEST_NAME = 24
 
 
-def axes(ax: "Axes | None", width: float, height: float, layout: str = "constrained") -> "Axes":
+def axes(ax: "Axes | None", width: float, height: float, layout: Any = "constrained") -> "Axes":
     """Return the axes given, or new ones in a figure of this size in inches, laid out so that no name is cut off."""
     if ax is not None:
         return ax
-    plt: Any = optional("matplotlib.pyplot", "plot", "a figure")
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError("figures need matplotlib: pip install 'latentdag[plot]'") from None
     return plt.subplots(figsize=(min(width, LARGEST), min(height, LARGEST)), layout=layout)[1]
 
 

@@ -59,7 +59,7 @@ def edges(
         f"{short(cause)} → {short(effect)}" for cause, effect in zip(shown["source"], shown["target"], strict=True)
     ]
     ax = axes(ax, 3.6 + name_width(names, 8), 1.1 + LINE * max(len(names), 2))
-    forest(ax, names, shown.assign(colour=np.where(shown["weight"] > 0, POSITIVE, NEGATIVE)), "weight", origin=0.0)
+    draw_rows(ax, names, shown.assign(colour=np.where(shown["weight"] > 0, POSITIVE, NEGATIVE)), "weight", origin=0.0)
     if np.isfinite(shown["lower"]).any():
         words = f"effect in s.d., {100 * level:g} % interval\nfilled: significant"
     else:
@@ -70,7 +70,7 @@ def edges(
     return ax
 
 
-def forest(ax: "Axes", names: Sequence[str], table: pd.DataFrame, value: str, *, origin: float) -> None:
+def draw_rows(ax: "Axes", names: Sequence[str], table: pd.DataFrame, value: str, *, origin: float) -> None:
     """Draw one row per name, the first on top: a point with its interval, and a line where nothing happens.
 
     Parameters

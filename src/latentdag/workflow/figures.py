@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag.pl import LINE, NEUTRAL, axes, forest, latent_graph, name_width, short
+from latentdag.pl import LINE, NEUTRAL, axes, draw_rows, latent_graph, name_width, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ def hazard_forest(
     ax = axes(ax, 3.8 + name_width(names, 8), 1.3 + LINE * max(len(names), 3))
     marked = shown["significant"]
     drawn = shown.assign(sure=marked, colour=np.where(marked, RED, NEUTRAL))
-    forest(ax, names, drawn, "hazard_ratio", origin=1.0)
+    draw_rows(ax, names, drawn, "hazard_ratio", origin=1.0)
     _ratio_axis(ax, shown)
     alpha, level = table.attrs.get("alpha", 0.1), table.attrs.get("level", 0.95)
     ax.set_xlabel(
