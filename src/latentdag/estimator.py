@@ -6,6 +6,7 @@ the first and refuse the second.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_array, check
 from latentdag.core.exact import TOLERANCE
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
+from latentdag.data.sources.annotated import obs_column
 from latentdag.methods.fitting import fit
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
@@ -22,6 +24,7 @@ from latentdag.tl import latent_scores
 from latentdag.uncertainty.held_out import score
 
 
+@dataclass(eq=False, repr=False)  # scikit-learn compares, shows and clones by get_params
 class LatentDAG(TransformerMixin, BaseEstimator):
     """Learn latent causal variables from samples of several contexts.
 
@@ -88,40 +91,22 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     (3000, 5)
     """
 
-    def __init__(
-        self,
-        method: str = "likelihood",
-        *,
-        control: Hashable | None = None,
-        targets: Mapping[Hashable, Any] | None = None,
-        intervention: str | Mapping[Hashable, str] = "perfect",
-        means: bool = True,
-        graph: Any = None,
-        order: Sequence[str] | None = None,
-        forbidden: Iterable[tuple[str, str]] | None = None,
-        required: Iterable[tuple[str, str]] | None = None,
-        penalty: str | float = "bic",
-        shrinkage: bool = True,
-        unintervened: str = "downstream",
-        gamma: float = 0.99,
-        tol: float = TOLERANCE,
-        n_jobs: int | None = None,
-    ):
-        self.method = method
-        self.control = control
-        self.targets = targets
-        self.intervention = intervention
-        self.means = means
-        self.graph = graph
-        self.order = order
-        self.forbidden = forbidden
-        self.required = required
-        self.penalty = penalty
-        self.shrinkage = shrinkage
-        self.unintervened = unintervened
-        self.gamma = gamma
-        self.tol = tol
-        self.n_jobs = n_jobs
+    method: str = "likelihood"
+    _: KW_ONLY
+    control: Hashable | None = None
+    targets: Mapping[Hashable, Any] | None = None
+    intervention: str | Mapping[Hashable, str] = "perfect"
+    means: bool = True
+    graph: Any = None
+    order: Sequence[str] | None = None
+    forbidden: Iterable[tuple[str, str]] | None = None
+    required: Iterable[tuple[str, str]] | None = None
+    penalty: str | float = "bic"
+    shrinkage: bool = True
+    unintervened: str = "downstream"
+    gamma: float = 0.99
+    tol: float = TOLERANCE
+    n_jobs: int | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -156,9 +141,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         return self._keep(m)
 
     def _keep(self, m: Moments) -> "LatentDAG":
-        told = {
-            name: value for name, value in self.get_params(deep=False).items() if name in Options.__dataclass_fields__
-        }
+        told = {name: value for name, value in vars(self).items() if name in Options.__dataclass_fields__}
         self.fit_: Fit = fit(m, **Options.among(told.pop("method"), told), n_jobs=self.n_jobs)
         self.model_ = self.fit_.model
         self.latents_ = list(self.fit_.latents)
@@ -174,11 +157,10 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         if _is_from(X, "anndata"):
             return latent_scores(X, self.model_)
-        X, names = _unwrap(X)
+        X = self._checked(X, reset=False)
         if _is_from(X, "dask"):
-            self._check_lazy(X, names)
             return X @ self.model_.unmixing.T - self.model_.unmixing @ self.model_.offset
-        return self.model_.transform(validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False))
+        return self.model_.transform(X)
 
     def inverse_transform(self, Z: Any) -> np.ndarray:
         """Return the features (n, p) that these latents (n, d) give; everything else in the features is at its mean."""
@@ -218,17 +200,8 @@ class LatentDAG(TransformerMixin, BaseEstimator):
             )
         if _is_from(X, "anndata"):
             return self._moments_of_anndata(X, y, reset)
-        X, names = _unwrap(X)
-        if _is_from(X, "dask"):
-            if reset:
-                self._remember_features(X.shape[1], names)
-            self._check_lazy(X, names)
-        else:
-            # Moments look for values that are not finite themselves, and say in which context and feature they are
-            X = validate_data(
-                self, X, accept_sparse="csr", dtype=_FLOATS, ensure_all_finite=False, reset=reset,
-                ensure_min_samples=2 if reset else 1,
-            )  # fmt: skip
+        # Moments look for values that are not finite themselves, and say in which context and feature they are
+        X = self._checked(X, reset=reset, ensure_all_finite=False, ensure_min_samples=2 if reset else 1)
         contexts = _as_labels(y)
         control = self._control(contexts, X.shape[0], reset)
         try:
@@ -252,10 +225,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
             return Moments.from_samples(
                 adata.X, contexts, self._control(contexts, adata.n_obs, reset), list(adata.var_names)
             )
-        if y not in adata.obs:
-            raise ValueError(f"obs has no column {y!r} with the contexts; it has {list(adata.obs.columns)}")
-        control = self._control(_as_labels(adata.obs[y]), adata.n_obs, reset)
-        return Moments.from_anndata(adata, y, control)
+        return Moments.from_anndata(adata, y, self._control(obs_column(adata, y), adata.n_obs, reset))
 
     def _control(self, contexts: Any, n_rows: int, reset: bool) -> Hashable | None:
         """Return the control's label in these rows; None where rows to be scored have no control."""
@@ -282,7 +252,15 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _check_lazy(self, X: Any, names: Any) -> None:
+    def _checked(self, X: Any, *, reset: bool, **checks: Any) -> Any:
+        """Return X as scikit-learn validates it; of dask data, as an array that stays lazy, only names and width."""
+        if not _is_from(X, "dask"):
+            return validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=reset, **checks)
+        names = None
+        if hasattr(X, "to_dask_array"):
+            X, names = X.to_dask_array(lengths=True), [str(name) for name in X.columns]
+        if reset:
+            self._remember_features(X.shape[1], names)
         if X.ndim != 2 or X.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has shape {X.shape}, but {type(self).__name__} is expecting {self.n_features_in_} features as input"
@@ -291,6 +269,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         if names is not None and known is not None and list(names) != list(known):
             first = next((a, b) for a, b in zip(names, known, strict=True) if a != b)
             raise ValueError(f"the features differ from those of the fit: {first[0]!r} where {first[1]!r} was")
+        return X
 
 
 _FLOATS = [np.float64, np.float32]
@@ -299,13 +278,6 @@ _FLOATS = [np.float64, np.float32]
 def _is_from(X: Any, package: str) -> bool:
     """Return True if X is an object of this package, without importing the package."""
     return type(X).__module__.split(".")[0] == package
-
-
-def _unwrap(X: Any) -> tuple[Any, list[str] | None]:
-    """Return a dask DataFrame as a dask array with column names, and anything else as it is."""
-    if _is_from(X, "dask") and hasattr(X, "to_dask_array"):
-        return X.to_dask_array(lengths=True), [str(name) for name in X.columns]
-    return X, None
 
 
 def _as_labels(y: Any) -> Any:

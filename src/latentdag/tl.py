@@ -6,7 +6,7 @@ never labels of the data. Matrices are read in blocks of rows, so a backed objec
 
 import json
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from latentdag import __version__
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.schema import headers, parse_json
+from latentdag.data.sources.opening import open_source
 from latentdag.data.store import naming_file
 from latentdag.errors import LatentDAGWarning
 from latentdag.methods.fitting import fit
@@ -114,8 +115,7 @@ def latentdag(
     found = fit(m, method, **options)
     model = found.model
     where = adata.var_names.get_indexer(list(model.feature_names))
-    scores = latent_scores(adata, model, layer)
-    adata.obsm[key_added] = scores
+    adata.obsm[key_added] = latent_scores(adata, model, layer)
     for key, loadings in ((key_added, model.unmixing.T), (f"{key_added}_mixing", model.mixing)):
         full = np.full((adata.n_vars, model.n_latents), np.nan)
         full[where] = loadings
@@ -156,24 +156,11 @@ def latent_scores(adata: "AnnData", model: LatentModel, layer: str | None = None
     if (columns < 0).any():
         missing = [name for name, column in zip(model.feature_names, columns, strict=True) if column < 0]
         raise ValueError(f"{len(missing)} genes of the model are missing, first {missing[0]!r}")
-    scores = np.empty((adata.n_obs, model.n_latents))
-    for rows, block in _blocks(adata, layer):
-        scores[rows] = model.transform(block[:, columns])
+    scores, step = np.empty((adata.n_obs, model.n_latents)), max(1, _BLOCK_BYTES // (8 * adata.n_vars))
+    reader = open_source(adata, range(adata.n_obs), layer=layer)  # the labels play no part
+    for number, block in enumerate(reader.blocks(step)):
+        scores[number * step : (number + 1) * step] = model.transform(block[:, columns])
     return scores
-
-
-# ---- reading --------------------------------------------------------------------------------------------------------
-
-
-def _blocks(adata: "AnnData", layer: str | None) -> Iterator[tuple[slice, Any]]:
-    step = max(1, _BLOCK_BYTES // (8 * max(adata.n_vars, 1)))
-    for start in range(0, adata.n_obs, step):
-        rows = slice(start, min(start + step, adata.n_obs))
-        part = adata[rows]
-        block: Any = part.X if layer is None else part.layers[layer]
-        if block is None:
-            raise ValueError("adata.X is empty: name a layer with layer=…")
-        yield rows, block.compute() if hasattr(block, "compute") else block
 
 
 def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: int) -> tuple[np.ndarray, dict[str, int]]:
@@ -213,9 +200,6 @@ def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: in
 def _check_key(key: str) -> None:
     if not isinstance(key, str) or not key or "/" in key:
         raise ValueError(f"key_added must be text without '/' (h5ad and zarr take that for a folder), got {key!r}")
-
-
-# ---- writing --------------------------------------------------------------------------------------------------------
 
 
 def to_uns(found: Fit) -> dict[str, Any]:

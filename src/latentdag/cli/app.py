@@ -182,12 +182,12 @@ def fit(
     options = {
         "intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened, "gamma": gamma,
     }  # fmt: skip
-    said = run_fit(
+    text, said, files = run_fit(
         data, out, source, method, options,
         replicates=bootstrap, jobs=jobs, seed=seed, truth=truth, progress=progress,
     )  # fmt: skip
-    typer.echo(json.dumps(said.as_json) if as_json else said.text)
-    typer.echo(f"wrote {out}/: {', '.join(said.files)}", err=True)
+    typer.echo(json.dumps(said) if as_json else text)
+    typer.echo(f"wrote {out}/: {', '.join(files)}", err=True)
 
 
 @app.command("test")
@@ -292,6 +292,6 @@ def workflow(
         "genes": genes, "n_genes": n_genes, "contexts": contexts, "min_cells": min_cells, "members_only": members_only,
         "scaling": scaling, "alpha": alpha, "n_random": random, "rng": seed,
     }  # fmt: skip
-    said = run_workflow(screen, cohort, out, source, options, progress)
-    typer.echo(json.dumps(said.as_json) if as_json else said.text)
+    text, said, _ = run_workflow(screen, cohort, out, source, options, progress)
+    typer.echo(json.dumps(said) if as_json else text)
     typer.echo(f"wrote {out}/: start with {out}/workflow.html", err=True)

@@ -92,7 +92,8 @@ def bounded_memory(path: Path) -> Iterator[None]:
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = used + max(LEAST, PER_BYTE * size_on_disk(path))
+    size = sum(part.stat().st_size for part in (path, *path.rglob("*")) if part.is_file())  # of a file or a folder
+    wanted = used + max(LEAST, PER_BYTE * size)
     wanted = min([wanted, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)])
     resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
     try:
@@ -103,20 +104,12 @@ def bounded_memory(path: Path) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def size_on_disk(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    if path.is_dir():
-        return sum(part.stat().st_size for part in path.rglob("*") if part.is_file())
-    return path.stat().st_size if path.is_file() else 0
-
-
-def write_text(path: Path, text: str) -> Path:
+def write_text(path: Path, text: str) -> None:
     """Write text as UTF-8."""
     write_atomically(path, lambda file: file.write(text.encode()))
-    return path
 
 
-def write_csv(path: Path, table: pd.DataFrame) -> Path:
+def write_csv(path: Path, table: pd.DataFrame) -> None:
     """Write a table as csv that a spreadsheet shows and does not run.
 
     Text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return could be taken for a formula, so it
@@ -127,7 +120,7 @@ def write_csv(path: Path, table: pd.DataFrame) -> Path:
     text = shown.to_csv(index=False)
     if "\r" in text:  # unquoted, it would end the row
         text = shown.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC)
-    return write_text(path, text)
+    write_text(path, text)
 
 
 def _harmless(cell: Any) -> Any:

@@ -25,7 +25,8 @@ from typing import IO, Any
 
 import typer
 
-from latentdag.data.store import WriteError, hold, write_atomically, writing
+from latentdag.cli.files import write_text
+from latentdag.data.store import WriteError, hold, writing
 
 WORK, LIST = ".latentdag", ".latentdag.json"
 
@@ -130,7 +131,10 @@ def reserved(
         If it cannot be written, another run is writing it, or a file of the user would be lost.
     """
     began, real = time.monotonic(), Path(os.path.realpath(out))
-    _check_kind(out, real, file)
+    if file and real.is_dir():
+        raise ValueError(f"{out} is a folder: name a file with --out")
+    if not file and real.exists() and not real.is_dir():
+        raise ValueError(f"{out} is a file, not a folder for results: choose another with --out")
     root = real.parent if file else real
     work = root / f".{real.name}{WORK}" if file else root / WORK
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]
@@ -189,8 +193,7 @@ def read_list(folder: Path) -> dict[str, list[str]]:
 
 def write_list(folder: Path, files: dict[str, list[str]]) -> None:
     """Write the list of the files in a folder, by command."""
-    text = json.dumps(files, indent=1) + "\n"
-    write_atomically(folder / LIST, lambda file: file.write(text.encode()))
+    write_text(folder / LIST, json.dumps(files, indent=1) + "\n")
 
 
 def _remove(paths: Iterable[Path]) -> None:
@@ -199,13 +202,6 @@ def _remove(paths: Iterable[Path]) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-
-def _check_kind(out: Path, real: Path, file: bool) -> None:
-    if file and real.is_dir():
-        raise ValueError(f"{out} is a folder: name a file with --out")
-    if not file and real.exists() and not real.is_dir():
-        raise ValueError(f"{out} is a file, not a folder for results: choose another with --out")
 
 
 def _marked(place: Place) -> IO[bytes]:

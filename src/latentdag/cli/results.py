@@ -1,8 +1,7 @@
 """The folder that a fit leaves behind: its files, and reading them again."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -126,18 +125,14 @@ def write_figures(folder: Path, results: Results) -> None:
     if not find_spec("matplotlib"):
         return
     found, table, bootstrap = results.fit, results.edges, results.bootstrap
-    drawings: dict[str, Callable[[], Any]] = {
-        "latent-graph": lambda: pl.latent_graph(found, table=table),
-        "mixing": lambda: pl.mixing(found),
-    }
+    write_figure(folder / "latent-graph", pl.latent_graph(found, table=table).figure)
+    write_figure(folder / "mixing", pl.mixing(found).figure)
     if results.moments is not None:
-        drawings["spectra"] = partial(pl.spectra, results.moments)
+        write_figure(folder / "spectra", pl.spectra(results.moments).figure)
     if len(table):
-        drawings["edges"] = lambda: pl.edges(found, table=table)
+        write_figure(folder / "edges", pl.edges(found, table=table).figure)
     if bootstrap is not None:
-        drawings["order-stability"] = partial(pl.order_stability, bootstrap)
-    for name, draw in drawings.items():
-        write_figure(folder / name, draw().figure)
+        write_figure(folder / "order-stability", pl.order_stability(bootstrap).figure)
 
 
 def write_report(path: Path, results: Results) -> None:

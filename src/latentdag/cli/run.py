@@ -1,7 +1,6 @@
 """``latentdag fit`` and ``latentdag test``: from data to results, and what they tell the terminal."""
 
 import json
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,8 @@ from latentdag.model.metrics import compare
 from latentdag.model.model import LatentModel
 from latentdag.report import Results, moments_hash, versions
 
-
-@dataclass(frozen=True)
-class Said:
-    """What a fit tells the terminal, for people and for programs, and which files it wrote."""
-
-    text: str
-    as_json: dict[str, Any]
-    files: list[str]
+#: What a command tells the terminal, for people and for programs, and which files it wrote.
+Said = tuple[str, dict[str, Any], list[str]]
 
 
 def run_fit(
@@ -90,7 +83,7 @@ def run_fit(
         scores = compare(known, found)
         text += "\n\nagainst the given model\n" + scores.round(4).to_string()
         said["against_truth"] = to_plain(scores.to_dict())
-    return Said(text, {**said, "out": str(out)}, files)
+    return text, {**said, "out": str(out)}, files
 
 
 def unfinished_moments(place: Place, data: Path, source: dict[str, Any]) -> Path:

@@ -60,7 +60,7 @@ def run_workflow(
             page = Results(found.fit, found.moments, tests=found.membership, data=found.samples, title=found.screen)
             files = write_result(new, Results(found.fit, found.moments), parameters, page)
             files = sorted({*files, *_write(new, found)})
-    return Said("\n".join(found.sentences()), _as_json(found, out), files)
+    return "\n".join(found.sentences()), _as_json(found, out), files
 
 
 def _write(out: Path, found: wf.Workflow) -> list[str]:
@@ -70,7 +70,7 @@ def _write(out: Path, found: wf.Workflow) -> list[str]:
         found.genes.reset_index(names="gene"),
         found.random.reset_index(names="mixture"),
         found.scores.reset_index(names="patient"),
-        found.membership.summary.reset_index().assign(unchanged=_aligned(found)),
+        found.membership.summary.assign(unchanged=found.unchanged).reset_index(),
         found.choice.table.reset_index(),
     )
     for name, table in zip(SURVIVAL_TABLES, tables, strict=True):
@@ -80,10 +80,6 @@ def _write(out: Path, found: wf.Workflow) -> list[str]:
     for name in PAGES:
         wf.write(found, out / name, report_link="report.html")
     return file_names(PAGES, SURVIVAL_TABLES, SURVIVAL_FIGURES)
-
-
-def _aligned(found: wf.Workflow) -> list[float]:
-    return [float(found.unchanged.get(c, float("nan"))) for c in found.membership.summary.index]
 
 
 def _as_json(found: wf.Workflow, out: Path) -> dict[str, Any]:

@@ -23,20 +23,14 @@ LINE, LARGEST = 0.17, 40.0
 LONGEST_NAME = 24
 
 
-def pyplot() -> Any:
-    """Import matplotlib, or say how to get it."""
+def axes(ax: "Axes | None", width: float, height: float, layout: Any = "constrained") -> "Axes":
+    """Return the axes given, or new ones in a figure of this size in inches, laid out so that no name is cut off."""
+    if ax is not None:
+        return ax
     try:
         import matplotlib.pyplot as plt
     except ImportError:
         raise ImportError("figures need matplotlib: pip install 'latentdag[plot]'") from None
-    return plt
-
-
-def axes(ax: "Axes | None", width: float, height: float, layout: str = "constrained") -> "Axes":
-    """Return the axes given, or new ones in a figure of this size in inches, laid out so that no name is cut off."""
-    plt = pyplot()
-    if ax is not None:
-        return ax
     return plt.subplots(figsize=(min(width, LARGEST), min(height, LARGEST)), layout=layout)[1]
 
 
@@ -65,20 +59,21 @@ def name_width(names: Sequence[str], size: float) -> float:
     return INCHES_PER_CHARACTER * size * max((len(name) for name in names), default=0)
 
 
-def fitting_size(ax: "Axes", n: int, *, along: str, largest: float = 8.0) -> float:
-    """Return the font size at which n names do not overlap along the axes' "x" or "y"."""
+def name_ticks(ax: "Axes", names: Sequence[str], *, along: str) -> None:
+    """Set one tick per name, in letters so small that none overlap; upright along x where they would side by side."""
     box = ax.get_window_extent()
     inches = (box.width if along == "x" else box.height) / ax.figure.dpi
-    return max(min(largest, 60.0 * inches / max(n, 1)), 2.0)
-
-
-def name_ticks(ax: "Axes", names: Sequence[str], *, along: str, largest: float = 8.0) -> None:
-    """Set one tick per name, upright along x where names would not fit side by side."""
-    size = fitting_size(ax, len(names), along=along, largest=largest)
+    size = max(min(8.0, 60.0 * inches / max(len(names), 1)), 2.0)
     shown = [short(name) for name in names]
-    if along == "y":
-        ax.set_yticks(range(len(names)), shown, fontsize=size, parse_math=False)  # a "$" in a name is no formula
-        return
-    box = ax.get_window_extent()
-    fits = name_width(shown, size) + 0.08 < box.width / ax.figure.dpi / max(len(names), 1)
-    ax.set_xticks(range(len(names)), shown, fontsize=size, rotation=0 if fits else 90, parse_math=False)
+    upright = along == "x" and name_width(shown, size) + 0.08 >= inches / max(len(names), 1)
+    set_ticks = ax.set_xticks if along == "x" else ax.set_yticks
+    # a "$" in a name is no formula
+    set_ticks(range(len(names)), shown, fontsize=size, rotation=90 if upright else 0, parse_math=False)
+
+
+def bare_rows(ax: "Axes", n: int, origin: float) -> None:
+    """Show n rows from top to bottom without a frame, and a line at the place across where nothing happens."""
+    ax.axvline(origin, color="#999999", linewidth=0.8, zorder=0)
+    ax.set_ylim(max(n, 1) - 0.5, -0.5)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)

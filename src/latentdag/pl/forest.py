@@ -1,5 +1,6 @@
 """Edges with their intervals, as a forest plot."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pandas as pd
 
 from latentdag.inference.stability import Bootstrap
 from latentdag.model.model import LatentModel
-from latentdag.pl.canvas import LINE, NEGATIVE, POSITIVE, axes, fit_in, name_width, short
+from latentdag.pl.canvas import LINE, NEGATIVE, POSITIVE, axes, bare_rows, fit_in, name_width, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,45 +50,46 @@ def edges(
     if isinstance(source, Bootstrap):
         every = _of_bootstrap(source, level)
     else:
-        every = _of_fit(_tested(source, key, level, data) if table is None else table, level)
+        found = fit_in(source, key)
+        if isinstance(found, LatentModel):
+            raise TypeError("a LatentModel has no uncertainty: pass the Fit, or a Bootstrap")
+        every = _of_fit(found.edges(level=level, data=data) if table is None else table, level)
     shown = every.iloc[:n]
     names = [
         f"{short(cause)} → {short(effect)}" for cause, effect in zip(shown["source"], shown["target"], strict=True)
     ]
     ax = axes(ax, 3.6 + name_width(names, 8), 1.1 + LINE * max(len(names), 2))
-    for row, (weight, low, high, sure) in enumerate(
-        zip(shown["weight"], shown["lower"], shown["upper"], shown["sure"], strict=True)
-    ):
-        colour = POSITIVE if weight > 0 else NEGATIVE
-        if np.isfinite([low, high]).all():
-            ax.plot([low, high], [row, row], color=colour, linewidth=1.2, solid_capstyle="butt")
-        ax.plot(weight, row, "o", color=colour, markersize=4, markerfacecolor=colour if sure else "white")
-    ax.axvline(0.0, color="#999999", linewidth=0.8, zorder=0)
-    ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
-    ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
-    has_intervals = bool(np.isfinite(shown["lower"]).any())
-    ax.set_xlabel(
-        "effect in s.d."
-        + (
-            f", {100 * level:g} % interval\nfilled: significant"
-            if has_intervals
-            else "\n(this method has no intervals)"
-        ),
-        fontsize=9,
-    )
+    draw_rows(ax, names, shown.assign(colour=np.where(shown["weight"] > 0, POSITIVE, NEGATIVE)), "weight", origin=0.0)
+    if np.isfinite(shown["lower"]).any():
+        words = f"effect in s.d., {100 * level:g} % interval\nfilled: significant"
+    else:
+        words = "effect in s.d.\n(this method has no intervals)"
     left_out = f"{len(names)} of {len(every)} edges, the surest" if len(names) < len(every) else None
-    if title or left_out:
-        ax.set_title("\n".join(text for text in (title, left_out) if text), fontsize=10)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel(words, fontsize=9)
+    ax.set_title("\n".join(text for text in (title, left_out) if text), fontsize=10)
     return ax
 
 
-def _tested(source: Any, key: str, level: float, data: Any) -> pd.DataFrame:
-    found = fit_in(source, key)
-    if isinstance(found, LatentModel):
-        raise TypeError("a LatentModel has no uncertainty: pass the Fit, or a Bootstrap")
-    return found.edges(level=level, data=data)
+def draw_rows(ax: "Axes", names: Sequence[str], table: pd.DataFrame, value: str, *, origin: float) -> None:
+    """Draw one row per name, the first on top: a point with its interval, and a line where nothing happens.
+
+    Parameters
+    ----------
+    ax : matplotlib axes
+    names : one for each row of the table
+    table : DataFrame
+        With the column ``value``, the ends of its interval ``lower`` and ``upper``, ``sure`` (points that are filled)
+        and ``colour``.
+    value : name of a column
+    origin : where nothing happens
+    """
+    columns = (table[name] for name in (value, "lower", "upper", "sure", "colour"))
+    for row, (at, low, high, sure, colour) in enumerate(zip(*columns, strict=True)):
+        if np.isfinite([low, high]).all():
+            ax.plot([low, high], [row, row], color=colour, linewidth=1.2, solid_capstyle="butt")
+        ax.plot(at, row, "o", color=colour, markersize=4, markerfacecolor=colour if sure else "white")
+    ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
+    bare_rows(ax, len(names), origin)
 
 
 def _of_fit(table: pd.DataFrame, level: float) -> pd.DataFrame:

@@ -8,18 +8,7 @@ import pandas as pd
 
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
-from latentdag.pl.canvas import (
-    BOX,
-    LARGEST,
-    NEGATIVE,
-    NODE,
-    NODE_EDGE,
-    POSITIVE,
-    fit_in,
-    name_width,
-    pyplot,
-    short,
-)
+from latentdag.pl.canvas import BOX, NEGATIVE, NODE, NODE_EDGE, POSITIVE, axes, fit_in, name_width, short
 from latentdag.pl.layout import Edge, layered
 
 if TYPE_CHECKING:
@@ -87,7 +76,6 @@ def latent_graph(
     table : DataFrame, optional
         Of :meth:`latentdag.Fit.edges`, where it was made before: then it is not computed again.
     """
-    plt = pyplot()
     found = fit_in(source, key)
     model = found.model if isinstance(found, Fit) else found
     graph = _standardized(found, min_weight)
@@ -100,7 +88,7 @@ def latent_graph(
     layout = arranged(shape, {name: 2 * max(half[name][:2]) + GAP for name in shape}, BOX_ROW if boxes else 0.0)
     if ax is None:
         extra = 0.35 if title else 0.0
-        _, ax = plt.subplots(figsize=(min(layout.width, LARGEST), min(layout.height + extra, LARGEST)))
+        ax = axes(ax, layout.width, layout.height + extra, "none")
         ax.set_position((0.0, 0.0, 1.0, layout.height / (layout.height + extra)))
     ax.set_xlim(0, layout.width)
     ax.set_ylim(-layout.height, 0)

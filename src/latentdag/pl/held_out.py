@@ -8,7 +8,7 @@ import pandas as pd
 from scipy import stats
 
 from latentdag.data.moments import Moments
-from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, name_ticks, name_width, short
+from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, bare_rows, name_ticks, name_width, short
 from latentdag.uncertainty.held_out import same_features
 from latentdag.uncertainty.prediction import Prediction
 
@@ -51,14 +51,13 @@ def predicted(
     m = same_features(m, model.feature_names, "held-out moments")
     k = m.index(_only_unknown(m, model.contexts) if context is None else context)
     z = stats.norm.ppf(0.5 + prediction.level / 2)
-    sd = np.sqrt(np.diagonal(model.covariance()))
-    sd = np.where(sd > 0, sd, 1.0)
+    control = np.diagonal(model.covariance())
+    sd = np.sqrt(np.where(control > 0, control, 1.0))
     n, variance = int(m.counts[k]), np.diagonal(m.covariances[k])
     if quantity == "mean":
         seen, said, unit = m.means[k] - model.offset, prediction.mean - model.offset, sd
         seen_error, said_error = np.sqrt(variance / n), prediction.mean_std_error
     else:
-        control = np.diagonal(model.covariance())
         seen, said, unit = variance - control, np.diagonal(prediction.covariance) - control, sd**2
         seen_error, said_error = variance * np.sqrt(2 / max(n - 1, 1)), prediction.variance_std_error
     seen, said, seen_error, said_error = (value / unit for value in (seen, said, seen_error, said_error))
@@ -104,15 +103,12 @@ def scores(table: pd.DataFrame, ax: "Axes | None" = None, *, title: str | None =
     for chosen, colour, word in ((wins, POSITIVE, "model"), (~wins, NEGATIVE, "model, behind the sum")):
         if chosen.any():
             ax.plot(gains["model"][chosen], at[chosen], "o", markersize=4.5, color=colour, label=word, zorder=3)
-    ax.axvline(0.0, color="#999999", linewidth=0.8, zorder=0)
     name_ticks(ax, names, along="y")
-    ax.set_ylim(len(names) - 0.5, -0.5)
+    bare_rows(ax, len(names), 0.0)
     ax.set_xlabel("log-likelihood per sample\nabove that of the control's law (nats)", fontsize=9)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8, frameon=False)
     if title:
         ax.set_title(title, fontsize=10, pad=40)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.tick_params(axis="y", length=0)
     return ax
 
 

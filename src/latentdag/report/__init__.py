@@ -20,10 +20,12 @@ that is said about a fit is computed once, in :class:`Results`; whatever shows a
 ``text``      values and labels as text, and the report as markdown
 ``render``    the page as HTML, or the dict as JSON
 ============  =======================================================
+
+Wording that is the same in every report (verdicts, methods, whom to cite, columns of tables) is in ``words.toml``.
 """
 
 from latentdag.report.about import citation, moments_hash, versions  # noqa: F401
-from latentdag.report.render import inline_hash, style_sheet, to_html, to_json, write  # noqa: F401
+from latentdag.report.render import filled, inline_hash, style_sheet, to_html, to_json, write  # noqa: F401
 from latentdag.report.results import Results, collect
 from latentdag.report.text import escape, show, to_markdown  # noqa: F401
 

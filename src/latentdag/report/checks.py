@@ -13,22 +13,14 @@ import numpy as np
 from latentdag.core.multiplicity import holm
 from latentdag.data import labels as lb
 from latentdag.report.evidence import ALPHA
-from latentdag.report.text import show
+from latentdag.report.text import WORDS, show
 from latentdag.uncertainty.standard_errors import SHRUNK
 
 if TYPE_CHECKING:
     from latentdag.report.results import Results
 
 #: From worst to best.
-STATUSES = ("bad", "warn", "open", "note", "good")
-
-OVERALL = {
-    "bad": "Something speaks against this model: read the checks marked ✕ before the graph.",
-    "warn": "Believe with care: read the checks marked ! before the graph.",
-    "open": "Nothing that was checked speaks against this model, but not everything could be checked.",
-    "note": "Nothing that was checked speaks against this model.",
-    "good": "Nothing that was checked speaks against this model.",
-}
+STATUSES = tuple(WORDS["verdicts"])
 
 #: Condition numbers of correlations up to which double precision is no worry, and up to which it is not yet a danger.
 CALM, STRAINED = 1e6, 1e10
@@ -51,7 +43,7 @@ def all_checks(results: "Results") -> list[Check]:
 def overall(checks: Sequence[Check]) -> Check:
     """Return the worst status, with one sentence about it."""
     worst = min((check["status"] for check in checks), key=STATUSES.index)
-    return {"status": worst, "text": OVERALL[worst]}
+    return {"status": worst, "text": WORDS["verdicts"][worst]}
 
 
 def listed(names: Sequence[str], limit: int = 6) -> str:

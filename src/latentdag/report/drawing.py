@@ -110,9 +110,6 @@ def shorten(name: str, limit: int = LABEL) -> str:
     name = " ".join(name.split())
     if text_width(name) <= limit:
         return name
-    kept = ""
-    for c in name:
-        if text_width(kept + c) > limit - 1:
-            break
-        kept += c
-    return kept + "…"
+    while text_width(name) >= limit:
+        name = name[:-1]
+    return name + "…"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from latentdag.data import labels as lb
-from latentdag.inference.stability import Bootstrap
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
 
@@ -53,18 +52,14 @@ def edge_records(results: "Results") -> list[Record]:
     """Return one record per edge, the strongest first."""
     table = results.standardized
     within = {(r.column, r.row): r for r in table[table["quantity"] == "weight"].itertuples()}
-    share = {} if results.bootstrap is None else _frequencies(results.bootstrap)
+    resampled = None if results.bootstrap is None else results.bootstrap.edges.set_index(["source", "target"])
+    share = {} if resampled is None else resampled["frequency"].to_dict()
     edges = []
     for edge in results.edges.to_dict("records"):
         pair = edge["source"], edge["target"]
         edge |= {"standardized_lower": within[pair].lower, "standardized_upper": within[pair].upper}
         edges.append(edge | {"bootstrap_frequency": share.get(pair)} if share else edge)
     return sorted(edges, key=lambda edge: -abs(edge["standardized_weight"]))
-
-
-def _frequencies(bootstrap: Bootstrap) -> dict[tuple[str, str], float]:
-    table = bootstrap.edges
-    return dict(zip(zip(table["source"], table["target"], strict=True), table["frequency"], strict=True))
 
 
 def effect_records(results: "Results") -> list[Record]:
@@ -128,15 +123,11 @@ def _equation(name: str, causes: list[Record], noise: float) -> str:
 
 def _interventions(scaled: LatentModel, name: str) -> list[Record]:
     """Return what each context does to a latent, in standard deviations of the latent."""
-    found = []
     own = float(scaled.noise_variance[scaled.latents.index(name)])
-    for context, value in scaled.interventions.items():
-        change = value.changes.get(name)
-        if change is None:
-            continue
-        variance = own if change.variance is None else change.variance
-        found.append(
-            {"context": str(context), "kind": change.kind, "noise_sd": float(np.sqrt(variance)), "shift": change.shift,
-             "noise_sd_control": float(np.sqrt(own))}
-        )  # fmt: skip
-    return found
+    changes = [(str(c), value.changes[name]) for c, value in scaled.interventions.items() if name in value.changes]
+    return [
+        {"context": text, "kind": change.kind,
+         "noise_sd": float(np.sqrt(own if change.variance is None else change.variance)),
+         "shift": change.shift, "noise_sd_control": float(np.sqrt(own))}
+        for text, change in changes
+    ]  # fmt: skip

@@ -9,26 +9,17 @@ import base64
 import hashlib
 import json
 import os
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from latentdag.data.store import write_atomically
 from latentdag.methods.result import Fit
+from latentdag.optional import optional
 from latentdag.report.results import Results
-from latentdag.report.text import show, to_markdown
+from latentdag.report.text import read_file, show, to_markdown
 
 #: Characters that end a script element, open a comment in one, or end a line in old JavaScript.
 UNSAFE = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
-
-MARKS = {"good": "✓", "note": "i", "warn": "!", "bad": "✕", "open": "?"}
-WORDS = {
-    "good": "fine",
-    "note": "worth knowing",
-    "warn": "with care",
-    "bad": "against the model",
-    "open": "not checked",
-}
 
 
 def write(fit: Fit | Results, path: str | os.PathLike[str], moments: Any = None, **options: Any) -> Path:
@@ -63,37 +54,28 @@ def to_json(report: dict[str, Any]) -> str:
 
 def to_html(report: dict[str, Any]) -> str:
     """Return the dict of :func:`latentdag.report.collect` as one page that loads nothing."""
-    try:
-        import jinja2
-    except ImportError:
-        raise ImportError("HTML reports need jinja2: pip install 'latentdag[report]'") from None
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_read),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["show"] = show
-    style, script = style_sheet(), _read("script.js")
-    return environment.get_template("page.html").render(
+    style, script = style_sheet(), read_file("script.js")
+    return filled(
+        read_file("page.html"),
         r=report,
-        marks=MARKS,
-        words=WORDS,
         most=max((abs(edge["standardized_weight"]) for edge in report["edges"]), default=0.0),
         has_q=any(edge["q_value"] is not None for edge in report["edges"]),
         style=style,
         script=script,
         style_hash=inline_hash(style),
         script_hash=inline_hash(script),
-        data=embedded_json(report),
+        data=json.dumps(report, allow_nan=False, separators=(",", ":")).translate(UNSAFE),
     )
 
 
-def embedded_json(value: Any) -> str:
-    """Return JSON that can stand inside a script element."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
-    return text.translate(UNSAFE)
+def filled(template: str, **values: Any) -> str:
+    """Return a page of HTML: a template of jinja2 with values in it, all of them escaped; ``show`` is a filter."""
+    jinja2 = optional("jinja2", "report", "an HTML page")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["show"] = show
+    return str(environment.from_string(template).render(**values))
 
 
 def inline_hash(text: str) -> str:
@@ -103,8 +85,4 @@ def inline_hash(text: str) -> str:
 
 def style_sheet() -> str:
     """Return the style sheet of every page that latentdag writes."""
-    return _read("style.css")
-
-
-def _read(name: str) -> str:
-    return (files("latentdag.report") / name).read_text(encoding="utf-8")
+    return read_file("style.css")

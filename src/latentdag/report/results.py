@@ -24,6 +24,7 @@ from latentdag.report.checks import all_checks, overall
 from latentdag.report.drawing import graph_drawing
 from latentdag.report.evidence import Evidence, gather
 from latentdag.report.records import Record, context_records, edge_records, effect_records, latent_records
+from latentdag.report.text import WORDS
 from latentdag.uncertainty.edges import edge_table
 from latentdag.uncertainty.standard_errors import Uncertainty
 
@@ -139,7 +140,16 @@ class Results:
                 "kind": "latentdag report",
                 "format": FORMAT,
                 "title": self.title or f"Latent causal graph: {size}",
-                "headline": _headline(fit),
+                "headline": {
+                    "latents": fit.model.n_latents,
+                    "features": fit.model.n_features,
+                    "contexts": len(fit.model.contexts),
+                    "samples": fit.n_samples,
+                    "edges": fit.graph.number_of_edges(),
+                    "method": fit.method,
+                    "loglik": fit.loglik,
+                    "bic": fit.bic,
+                },
                 "level": self.level,
                 "verdict": overall(checks),
                 "checks": checks,
@@ -196,19 +206,6 @@ def collect(fit: Fit, moments: Moments | None = None, **options: Any) -> dict[st
     return Results(fit, moments, **options).report
 
 
-def _headline(fit: Fit) -> Record:
-    return {
-        "latents": fit.model.n_latents,
-        "features": fit.model.n_features,
-        "contexts": len(fit.model.contexts),
-        "samples": fit.n_samples,
-        "edges": fit.graph.number_of_edges(),
-        "method": fit.method,
-        "loglik": fit.loglik,
-        "bic": fit.bic,
-    }
-
-
 def _stability(bootstrap: Bootstrap) -> Record:
     return {
         "bootstrap_summary": bootstrap.summary.to_dict("records"),
@@ -217,78 +214,14 @@ def _stability(bootstrap: Bootstrap) -> Record:
     }
 
 
-#: Tables: key of the records, title, and per column its key, heading and kind (see :func:`latentdag.report.show`).
-TABLES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
-    "contexts": (
-        "Contexts and rank tests",
-        [
-            ("context", "Context", "text"), ("role", "Intervention", "word"), ("samples", "Samples", "count"),
-            ("targets", "Hits", "list"), ("directions", "Directions that change", "word"),
-            ("p_rank_0", "p, 0 change", "p"), ("p_rank_1", "p, ≤ 1 change", "p"),
-            ("p_allowed", "p, ≤ 2 per target", "p"), ("decision", "Decision", "word"),
-            ("shrinkage", "Borrowed", "share"), ("reason", "Remark", "text"),
-        ],
-    ),
-    "edges": (
-        "Edges",
-        [
-            ("source", "Cause", "text"), ("target", "Effect", "text"),
-            ("standardized_weight", "Effect in s.d.", "number"), ("standardized_lower", "s.d. from", "number"),
-            ("standardized_upper", "s.d. to", "number"), ("weight", "Weight (paper's units)", "number"),
-            ("std_error", "Std. error", "number"), ("lower", "Lower", "number"), ("upper", "Upper", "number"),
-            ("z", "z", "number"), ("p_value", "p", "p"), ("q_value", "q", "p"),
-            ("bootstrap_frequency", "In replicates", "share"),
-        ],
-    ),
-    "latents": (
-        "Latents",
-        [
-            ("latent", "Latent", "text"), ("contexts", "Hit by", "list"), ("causes", "Causes", "list"),
-            ("effects", "Effects", "list"), ("ancestors", "Ancestors", "count"),
-            ("descendants", "Descendants", "count"), ("explained", "Variance from causes", "share"),
-            ("noise_variance", "Noise variance", "number"), ("equation", "Equation (in s.d.)", "text"),
-        ],
-    ),
-    "features": (
-        "Strongest features of each latent",
-        [
-            ("latent", "Latent", "text"), ("feature", "Feature", "text"), ("correlation", "Correlation", "number"),
-            ("mixing", "Per s.d. of the latent alone", "number"), ("unmixing", "Weight in the latent", "number"),
-        ],
-    ),
-    "effects": (
-        "Total effects, direct and through others (in s.d.)",
-        [
-            ("source", "Cause", "text"), ("target", "Effect", "text"), ("effect", "Total effect", "number"),
-            ("lower", "Lower", "number"), ("upper", "Upper", "number"), ("direct", "Direct edge", "yes"),
-        ],
-    ),
-    "bootstrap_summary": (
-        "Bootstrap: how much of the fit came back",
-        [("quantity", "Quantity", "text"), ("count", "Count", "count"), ("of", "Of", "count"),
-         ("frequency", "Share", "share")],
-    ),
-    "bootstrap_targets": (
-        "Bootstrap: did contexts keep hitting the same latents",
-        [("latent", "Latent", "text"), ("count", "Matched itself", "count"), ("frequency", "Share", "share"),
-         ("cosine", "Mean cosine", "number"), ("cosine_low", "5 % quantile", "number")],
-    ),
-    "bootstrap_orders": (
-        "Bootstrap: ancestor relations that came up most often",
-        [("ancestors", "Relation", "text"), ("count", "Count", "count"), ("frequency", "Share", "share"),
-         ("as_in_fit", "As in the fit", "yes")],
-    ),
-}  # fmt: skip
-
-
 def _tables(report: Record) -> list[Record]:
     """Return the tables with something in them, without the columns that are empty in every row."""
     tables = []
-    for key, (title, columns) in TABLES.items():
+    for key, table in WORDS["tables"].items():
         records = report.get(key)
         if not records:
             continue
-        known = [c for c in columns if any(record.get(c[0]) not in (None, "") for record in records)]
+        known = [c for c in table["columns"] if any(record.get(c[0]) not in (None, "") for record in records)]
         named = [{"key": name, "label": label, "kind": kind} for name, label, kind in known]
-        tables.append({"id": key, "title": title, "columns": named})
+        tables.append({"id": key, "title": table["title"], "columns": named})
     return tables

@@ -1,10 +1,21 @@
 """How values and labels read as text, and the report as markdown, for notebooks, issues and pull requests."""
 
 import re
+import tomllib
+from importlib.resources import files
 from typing import Any
 
 #: Rows of a table beyond which markdown is not read.
 MOST_ROWS = 200
+
+
+def read_file(name: str) -> str:
+    """Return the text of a file that stands beside this module."""
+    return (files("latentdag.report") / name).read_text(encoding="utf-8")
+
+
+#: What every report says in the same words: verdicts, methods, whom to cite, columns of tables.
+WORDS: dict[str, Any] = tomllib.loads(read_file("words.toml"))
 
 
 def show(value: Any, kind: str = "text") -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag.pl import LINE, NEUTRAL, axes, latent_graph, name_width, short
+from latentdag.pl import LINE, NEUTRAL, axes, draw_rows, latent_graph, name_width, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,26 +61,16 @@ def hazard_forest(
     shown = tested.iloc[:n]
     names = [short(name) for name in shown.index]
     ax = axes(ax, 3.8 + name_width(names, 8), 1.3 + LINE * max(len(names), 3))
-    for row, (ratio, low, high, marked) in enumerate(
-        zip(shown["hazard_ratio"], shown["lower"], shown["upper"], shown["significant"], strict=True)
-    ):
-        colour = RED if marked else NEUTRAL
-        ax.plot([low, high], [row, row], color=colour, linewidth=1.2, solid_capstyle="butt")
-        ax.plot(ratio, row, "o", color=colour, markersize=4, markerfacecolor=colour if marked else "white")
-    ax.axvline(1.0, color="#999999", linewidth=0.8, zorder=0)
+    marked = shown["significant"]
+    drawn = shown.assign(sure=marked, colour=np.where(marked, RED, NEUTRAL))
+    draw_rows(ax, names, drawn, "hazard_ratio", origin=1.0)
     _ratio_axis(ax, shown)
-    ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
-    ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
     alpha, level = table.attrs.get("alpha", 0.1), table.attrs.get("level", 0.95)
     ax.set_xlabel(
         f"hazard ratio per s.d., {100 * level:g} % interval\nred: false-discovery rate below {alpha:g}", fontsize=9
     )
     cut = f"the {len(shown)} smallest p-values of {len(tested)}" if len(shown) < len(tested) else None
-    if title or cut:
-        ax.set_title("\n".join(text for text in (title, cut) if text), fontsize=10)
-    for side in ("top", "right", "left"):
-        ax.spines[side].set_visible(False)
-    ax.tick_params(axis="y", length=0)
+    ax.set_title("\n".join(text for text in (title, cut) if text), fontsize=10)
     return ax
 
 

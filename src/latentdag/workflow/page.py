@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from latentdag.data.store import to_plain, write_atomically
-from latentdag.optional import optional
-from latentdag.report import citation, escape, inline_hash, show, style_sheet, versions
+from latentdag.report import citation, escape, filled, inline_hash, show, style_sheet, versions
 from latentdag.workflow.figures import hazard_forest, survival_graph
 
 if TYPE_CHECKING:
@@ -37,13 +36,9 @@ def write(found: "Workflow", path: str | os.PathLike[str], report_link: str | No
 
 def to_html(found: "Workflow", report_link: str | None = None) -> str:
     """Return the page as HTML: one file, no script, nothing to load."""
-    jinja2 = optional("jinja2", "report", "the page of the workflow")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["show"] = show
     style = style_sheet() + _read("page.css")
-    return environment.from_string(_read("page.html")).render(
+    return filled(
+        _read("page.html"),
         page=content(found, report_link),
         drawn={name: _image(figure) for name, figure in figures(found).items()},
         style=style,
