@@ -117,14 +117,17 @@ def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
 
 
 def _findings(areas: Table) -> list[str]:
-    """Compare ρ₂ with all tests together, at the largest n in the convention of the published figures."""
     largest = max(line["n"] for line in areas)
-    here = [line for line in areas if line["convention"] == CONVENTIONS[0] and line["n"] == largest]
-    return [
-        f"At n = {largest:,} in the convention of the {CONVENTIONS[0]}, ρ₂ has an area under the curve of "
-        f"{here[0]['AUC, right']:.3f} (pooled as published: {here[0]['AUC, as published']:.3f}), the calibrated tests "
-        f"{here[-1]['AUC, right']:.4f}."
-    ]
+    value = {(line["convention"], line["test"]): line for line in areas if line["n"] == largest}
+    said = []
+    for convention in CONVENTIONS:
+        a, b = (value[convention, SCORES[score].label] for score in ("rho", "membership"))
+        said.append(
+            f"At n = {largest:,} in the convention of the {convention}, ρ₂ has an area under the curve of "
+            f"{a['AUC, right']:.3f} (pooled as published: {a['AUC, as published']:.3f}), the calibrated tests "
+            f"{b['AUC, right']:.4f}."
+        )
+    return said
 
 
 def draw(rows: pd.DataFrame, settings: Settings) -> Figures:

@@ -104,7 +104,7 @@ def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
     }
     table = table_by(rows, ["convention", "method", "n"], columns)
     compared = against_published(rows)
-    return Outcome(_findings(compared), {"Against the published panels": compared, "All methods": table})
+    return Outcome(_findings(rows, compared), {"Against the published panels": compared, "All methods": table})
 
 
 def against_published(rows: pd.DataFrame) -> Table:
@@ -129,14 +129,27 @@ def against_published(rows: pd.DataFrame) -> Table:
     return made
 
 
-def _findings(compared: Table) -> list[str]:
+def _findings(rows: pd.DataFrame, compared: Table) -> list[str]:
     z = np.array([line["z"] for line in compared if line["panel"] == "order_correct"])
     p = stats.chi2.sf(np.sum(z**2), len(z))
-    return [
+    said = [
         f"The paper's algorithm, in the convention of the published figures, against the {len(z)} published fractions: "
         f"χ² = {np.sum(z**2):.1f} on {len(z)} degrees of freedom (p = {p:.2g}), the largest difference "
         f"{np.abs(z).max():.1f} standard errors, at n = {compared[int(np.argmax(np.abs(z)))]['n']:,}."
     ]
+    smallest = rows["n"].min()
+    for convention in CONVENTIONS:
+        fits = rows[(rows["convention"] == convention) & (rows["n"] == smallest)].groupby("method")
+        right = {method: fraction_right(part) for method, part in fits}
+        medians = fits["unmixing_error"].median()
+        said.append(
+            f"At n = {smallest:,} in the convention of the {convention}, all targets are right in "
+            f"{right['projection']:.0%} (the paper's algorithm), {right['closed-form']:.0%} (closed form), "
+            f"{right['likelihood']:.0%} (likelihood) and {right[FROM_TRUTH]:.0%} (started at the truth) of the models; "
+            f"the median ‖Ĥ − H‖ is {medians['projection']:.2g}, {medians['closed-form']:.2g}, "
+            f"{medians['likelihood']:.2g} and {medians[FROM_TRUTH]:.2g}, and the bound {medians[BOUND]:.2g}."
+        )
+    return said
 
 
 def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
