@@ -191,7 +191,7 @@ def _most_evidence(design: Design, ranked: Sequence[Rival], rules: Rules) -> tup
     reach = NEAR_ORDERS if ranked[0].graph is None else NEAR  # scores of rivals that were fitted in passing are rough
     most = min(MOST_ORDERS, ORDERS_BY_SIZE // design.d) if design.d <= EVIDENCE_UP_TO else 1
     near = [rival for rival in ranked[:most] if gaps[rival.order] < reach]
-    if len(near) == 1 or any(design.soft):  # soft interventions leave edges within the order open
+    if len(near) < 2 or any(design.soft):  # soft interventions leave edges within the order open
         return ranked[0], gaps
     evidence = {}
     for rival in near:

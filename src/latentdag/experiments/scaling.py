@@ -103,12 +103,22 @@ def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
             measured = {"seconds": line["seconds"], "peak memory (MB)": line["peak_mb"], "data (MB)": data}
             right = float(here["order_correct"].astype(float).mean())
             table.append({"method": method, "d": int(d), "p": int(p), **measured, "order right": right})
-    largest = max(table, key=lambda line: line["d"])
-    finding = (
-        f"{CURVES[largest['method']].label.capitalize()}: d = p = {largest['d']} takes {largest['seconds']:.2g} s of "
-        f"one core and {largest['peak memory (MB)']:,.0f} MB beyond the data ({largest['data (MB)']:,.0f} MB)."
-    )
-    return Outcome([finding], {"Growth": growth, "All sizes": table})
+    return Outcome(_findings(table), {"Growth": growth, "All sizes": table})
+
+
+def _findings(table: Table) -> list[str]:
+    said = []
+    for method in METHODS:
+        largest = max((line for line in table if line["method"] == method), key=lambda line: line["d"])
+        said.append(
+            f"{CURVES[method].label.capitalize()}: d = p = {largest['d']} takes {largest['seconds']:.2g} s of one core "
+            f"and {_megabytes(largest['peak memory (MB)'])} beyond the data ({_megabytes(largest['data (MB)'])})."
+        )
+    return said
+
+
+def _megabytes(value: float) -> str:
+    return f"{value:,.0f} MB" if value >= 10 else f"{value:.2g} MB"
 
 
 def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
