@@ -20,12 +20,14 @@ demo: .venv/.ready
 # Tests whose verdicts rest on floating point run again under other BLAS kernels: what holds by luck of rounding on this
 # processor shows here, and not at a user's.
 KERNELS ?= Haswell Prescott
-NUMERICAL := tests/core tests/identification tests/uncertainty tests/methods/test_hostile.py $(addprefix \
-	tests/data/test_,moments.py adjust.py) $(addprefix tests/inference/test_,ranks.py membership.py dimension.py \
-	shared_targets.py control.py targets.py)
+NUMERICAL := $(addprefix tests/,$(addsuffix .py,$(addprefix core/test_,linalg porq projection likelihood jacobian edge_gains \
+	evidence) $(addprefix data/test_,moments adjust) $(addprefix identification/test_,identify reduce equivalence) \
+	methods/test_hostile uncertainty/test_standard_errors uncertainty/test_prediction uncertainty/test_held_out \
+	$(addprefix inference/test_,ranks membership dimension shared_targets control targets)))
 
 # Tests of what may depend on the interpreter: doors for data, files, processes, faces.
-INTERPRETER := tests/faces tests/data tests/repository/test_layers.py tests/methods/test_options.py
+INTERPRETER := $(addprefix tests/,$(addsuffix .py,$(addprefix data/test_,moments stream text loading bad_input fuzz \
+	anndata_moments) $(addprefix faces/test_,cli estimator tl report) methods/test_options repository/test_layers))
 
 test: .venv/.ready
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

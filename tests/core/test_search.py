@@ -30,11 +30,11 @@ def test_every_border_of_size_is_tested():
 
 
 @pytest.mark.parametrize("border", BORDERS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_both_sides_of_a_border_find_the_true_graph_of_exact_moments(border, seed, monkeypatch):
-    truth = ld.simulate.random_model(8, 8, density=0.5, convention="text", rng=[seed, 8])
+    truth = ld.simulate.random_model(6, 6, density=0.5, convention="text", rng=[seed, 8])
     m = truth.moments(10**5)
-    below, above = (found(m, monkeypatch, border, value) for value in (7, 8))
+    below, above = (found(m, monkeypatch, border, value) for value in (5, 6))
     assert below[0] == above[0] == set(truth.graph.edges)
     assert below[1] == pytest.approx(above[1], abs=1e-2)
 
@@ -42,9 +42,9 @@ def test_both_sides_of_a_border_find_the_true_graph_of_exact_moments(border, see
 @pytest.mark.parametrize("border", BORDERS)
 def test_both_sides_of_a_border_agree_on_samples(border, monkeypatch):
     agree = []
-    for seed in range(4):
-        truth = ld.simulate.random_model(8, 8, density=0.4, rng=[seed, 80])
+    for seed in range(3):
+        truth = ld.simulate.random_model(6, 6, density=0.4, rng=[seed, 80])
         m = ld.simulate.sample_moments(truth, 5_000, rng=[seed, 81])
-        below, above = (found(m, monkeypatch, border, value) for value in (7, 8))
+        below, above = (found(m, monkeypatch, border, value) for value in (5, 6))
         agree.append(below[0] == above[0])
-    assert sum(agree) >= 3  # single edges at the border of their penalty may differ
+    assert sum(agree) >= 2  # single edges at the border of their penalty may differ
