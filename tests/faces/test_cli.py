@@ -71,6 +71,7 @@ def test_user_errors_are_one_line_and_exit_code_2(tmp_path, arguments, message, 
     done = run(app, [names.get(a, a) for a in arguments])
     assert done.exit_code == 2
     assert message in done.stderr
+    assert "damaged" not in done.stderr  # what we say ourselves is no damage
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.output + done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["d.xlsx", "e.csv", "t.csv"]

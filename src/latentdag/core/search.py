@@ -1,13 +1,14 @@
 """The search for order and graph, from starts to the answer (docs/math.md, The search).
 
-One question for any number of latents: which order has most evidence (:mod:`latentdag.core.evidence`), and which of its
-edges are worth their penalty? The size of the problem decides only how orders are found that deserve the question.
+Two questions: which order has most evidence (:mod:`latentdag.core.evidence`), and which of its edges are worth their
+penalty? Many latents make the evidence too noisy; there the penalised score of the order's graph stands in for it. All
+other matters of size are matters of effort.
 
 1. *Climb.* From every start, walk each latent to its best place in the order with the rows adapting
    (:mod:`latentdag.core.orders`). Then look around: with few latents, move one latent at a time and refit the full
    order; with many, prune, refit and turn single edges round, because sparse graphs are cheaper and less noisy
    (:mod:`latentdag.core.graphs`).
-2. *Compare.* Of all orders that came near the best, take the one with most evidence.
+2. *Compare.* Of all orders that came near the best, take the one with most evidence, or of the highest score.
 3. *Edges.* Prune its edges, then add and drop single ones, each judged after a refit (:mod:`latentdag.core.toggles`).
 
 Every step only ever accepts a higher value. How hard each tries is in :mod:`latentdag.core.effort`.
