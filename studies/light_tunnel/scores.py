@@ -78,7 +78,7 @@ def edge_scores(tunnel: Tunnel, draw: Draw, fit: Fit) -> Row:
         "edges": " ".join(sorted(f"{u}>{v}" for u, v in found)),
         "colour_edges": len(main & found) / len(main),
         "edges_exact": bool(crossing(found) == main),
-        "ancestors_exact": bool(crossing(fit.partial_order(1 - LEVEL, data).edges) == main),
+        "ancestors_exact": bool(crossing(fit.partial_order(1 - LEVEL).edges) == main),
         "false_between_colours": sum({u, v} <= set(COLOURS) for u, v in found),
         "false_between_sensors": sum({u, v} <= sensors for u, v in found),
         "led_edges": sum(u in LEDS for u, _ in true & found),

@@ -1,18 +1,19 @@
-"""Evidence for orders: what it says where the truth is known, and when it is not asked."""
+"""Evidence for graphs: what it says where the truth is known, and that it is the integral it claims to be."""
 
 import itertools
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from scipy.integrate import trapezoid
 from scipy.optimize import minimize
+from scipy.special import logit
 
 import latentdag as ld
 from latentdag.core import evidence as module
-from latentdag.core.evidence import order_evidence
-from latentdag.core.graphs import perfect_rows
-from latentdag.core.likelihood import evaluate
+from latentdag.core.evidence import weigh
+from latentdag.core.graphs import fit_graph, perfect_rows
 from latentdag.core.orders import fit_flag, full_parents
 from latentdag.methods.design import edge_rules, prepare
 from latentdag.methods.starts import given_start
@@ -27,20 +28,46 @@ def prepared_truth(truth, m):
 
 @given(seeds)
 @settings(max_examples=3)
-def test_on_exact_moments_a_true_order_has_most_evidence(seed):
-    truth = ld.simulate.random_model(n_latents=4, n_features=4, density=0.7, rng=seed)
-    prepared, rules, H, first = prepared_truth(truth, truth.moments(10**5))
+def test_on_exact_moments_the_true_graph_has_most_evidence_of_all(seed):
+    """Three latents, all 25 DAGs."""
+    truth = ld.simulate.random_model(n_latents=3, n_features=3, density=0.7, rng=seed)
+    prepared, rules, H, _ = prepared_truth(truth, truth.moments(10**5))
+    weighed = {}
+    pairs = list(itertools.permutations(prepared.latents, 2))
+    for edges in itertools.chain.from_iterable(itertools.combinations(pairs, r) for r in range(4)):
+        graph = nx.DiGraph(edges)
+        graph.add_nodes_from(prepared.latents)
+        if nx.is_directed_acyclic_graph(graph):
+            fitted = fit(prepared, H, graph, rules)
+            weighed[frozenset(edges)] = -np.inf if fitted is None else weigh(prepared.design, fitted, rules).evidence
+    assert len(weighed) == 25
+    assert max(weighed, key=weighed.get) == frozenset(truth.graph.edges)
+
+
+def fit(prepared, H, graph, rules):
     at = {name: i for i, name in enumerate(prepared.latents)}
-    edges = [(at[j], at[i]) for j, i in truth.graph.edges]
-    top = fit_flag(prepared.design, H, first).value
-    right, wrong = [], [-np.inf]
-    for order in itertools.permutations(range(4)):
-        flag = fit_flag(prepared.design, H, order, at_least=top - 100)
-        if flag is None:  # hopeless
-            continue
-        true = all(order.index(j) < order.index(i) for j, i in edges)
-        (right if true else wrong).append(order_evidence(prepared.design, flag, rules))
-    assert max(right) > max(wrong)
+    parents = [np.array(sorted(at[j] for j in graph.predecessors(i)), dtype=np.intp) for i in prepared.latents]
+    order = tuple(at[name] for name in nx.topological_sort(graph))
+    flag = fit_flag(prepared.design, H, order)
+    return fit_graph(prepared.design, perfect_rows(prepared.design, flag.H, order), parents, order, rules)
+
+
+@given(seeds)
+@settings(max_examples=5)
+def test_odds_of_an_edge_are_the_ratio_of_two_evidences(seed):
+    """Given the rest of the graph, for edges that are there and edges that are not."""
+    truth = ld.simulate.random_model(n_latents=4, n_features=4, density=0.5, rng=seed)
+    prepared, rules, H, _ = prepared_truth(truth, ld.simulate.sample_moments(truth, 20_000, rng=seed))
+    one = weigh(prepared.design, fit(prepared, H, truth.graph, rules), rules)
+    odds = logit(one.probability)
+    for i, j in np.argwhere((one.present | one.possible) & (np.abs(odds) < 20)):
+        graph = truth.graph.copy()
+        edge = prepared.latents[j], prepared.latents[i]
+        (graph.remove_edge if one.present[i, j] else graph.add_edge)(*edge)
+        other = weigh(prepared.design, fit(prepared, H, graph, rules), rules)
+        sign = 1 if one.present[i, j] else -1
+        rival = np.log1p(np.exp(odds[j, i])) if one.possible[j, i] else 0.0
+        assert odds[i, j] + rival == pytest.approx(sign * (one.evidence - other.evidence), rel=0.2, abs=0.3)
 
 
 @pytest.mark.parametrize("n", [100, 10**4])  # with 50 the edge is worth 2.74 nats, and its price is 2.76
@@ -64,9 +91,8 @@ def test_the_weight_is_integrated_out():
     )
     prepared, rules, H, order = prepared_truth(truth, ld.simulate.sample_moments(truth, 2_000, rng=0))
     design, (source, child) = prepared.design, order
-    flag = fit_flag(design, H, order)
-    rows = perfect_rows(design, flag.H, order)
-    at = evaluate(design, rows, design.mechanisms(full_parents(order))).rows
+    fitted = fit_graph(design, H, full_parents(order), order, rules)
+    rows, value, at = fitted.optimum.H, fitted.optimum.value, fitted.optimum.rows
     estimate = -at[child, source] / at[source, source]
     grid = estimate + np.linspace(-0.3, 0.3, 41)
     start = np.array([0.0, 0.0, -np.log(at[source, source]), -np.log(at[child, child])])
@@ -74,14 +100,16 @@ def test_the_weight_is_integrated_out():
     def profiled(weight):
         return -minimize(lambda x: -likelihood(design, rows, order, weight, x), start, method="BFGS").fun
 
-    assert profiled(estimate) == pytest.approx(flag.value, abs=1e-3)
-    likelihoods = np.exp([profiled(b) - flag.value for b in grid])
+    assert profiled(estimate) == pytest.approx(value, abs=1e-3)
+    likelihoods = np.exp([profiled(b) - value for b in grid])
     density = likelihoods * sum(share * moment_prior(grid, tau) for tau, share in module.SIZES.items())
     assert max(density[0], density[-1]) < 1e-3 * max(density)
-    absent = np.exp(profiled(0.0) - flag.value)
     exists = np.mean(module.DENSITIES)
-    expected = np.log((1 - exists) * absent + exists * trapezoid(density, grid))
-    assert order_evidence(design, flag, rules) - flag.value == pytest.approx(expected, abs=0.05)
+    one = weigh(design, fitted, rules)
+    assert one.evidence - value == pytest.approx(np.log(exists * trapezoid(density, grid)), abs=0.05)
+    absent = (1 - exists) * np.exp(profiled(0.0) - value)
+    present = exists * trapezoid(density, grid)
+    assert one.probability[child, source] == pytest.approx(present / (present + absent), abs=0.02)
 
 
 def moment_prior(weight, tau):

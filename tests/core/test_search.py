@@ -3,14 +3,13 @@
 import pytest
 
 import latentdag as ld
-from latentdag.core import effort, jacobian, newton, search, toggles
+from latentdag.core import edge_estimates, effort, jacobian, newton, search
 from latentdag.methods import rivals, starts
 
 #: Every constant of the form "up to so many latents", and the modules that read it.
 BORDERS = {
     "INSERT_UP_TO": (search, rivals),
-    "EVIDENCE_UP_TO": (search,),
-    "ALL_ADAPT_UP_TO": (toggles,),
+    "ALL_ADAPT_UP_TO": (edge_estimates,),
     "RAW_UP_TO": (starts,),
     "DENSE_UP_TO": (newton,),
 }

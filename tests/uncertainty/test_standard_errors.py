@@ -208,22 +208,27 @@ class TestFaces:
     def test_edges(self):
         table = self.fit.edges()
         assert list(table.columns) == [
-            "source", "target", "weight", "std_error", "z", "p_value", "q_value", "standardized_weight"
+            "source", "target", "weight", "std_error", "z", "p_value", "q_value", "probability",
+            "standardized_weight",
         ]  # fmt: skip
         scaled = self.fit.standard_errors("unit-variance").query("quantity == 'weight'").set_index(["column", "row"])
         scaled = scaled.loc[list(zip(table["source"], table["target"], strict=True))]
         np.testing.assert_allclose(table["z"].abs(), (scaled["estimate"] / scaled["std_error"]).abs())
         assert (table["q_value"] >= table["p_value"]).all()
+        assert (table["p_value"] >= 1 - table["probability"]).all()
         assert {"lower", "upper"} <= set(self.fit.edges(level=0.9).columns)
 
     def test_partial_order(self):
         order = self.fit.partial_order()
         assert set(order.edges) <= set(self.fit.closure.edges)
         assert set(order.nodes) == set(self.fit.latents)
-        tie = replace(self.fit, details={"runner_up": {"order": list(self.fit.order)[::-1], "gap": 1.0}})
-        assert not tie.partial_order().edges
-        far = replace(self.fit, details={"runner_up": {"order": list(self.fit.order)[::-1], "gap": 10.0}})
-        assert set(far.partial_order().edges) == set(order.edges)
+        source, target, *_ = list(self.fit.order)
+        sure = replace(self.fit, details={"relations": [[source, target, 0.96], [target, source, 0.94]]})
+        assert list(sure.partial_order().edges) == [(source, target)]
+        assert not sure.partial_order(0.97).edges
+        unknown = replace(self.fit, details={}).partial_order()
+        assert not unknown.edges
+        assert "did not weigh" in unknown.graph["note"]
         with pytest.raises(ValueError, match="between 0 and 1"):
             self.fit.partial_order(level=95)
 
@@ -243,6 +248,7 @@ class TestFaces:
         fit = ld.fit(self.m, method=method)
         table = fit.edges(level=0.9)
         assert table[["std_error", "z", "p_value", "q_value", "lower"]].isna().all(axis=None)
+        assert table["probability"].isna().all()
         assert table["weight"].notna().all()
         assert "does not maximise the likelihood" in table.attrs["note"]
         assert fit.standard_errors()["std_error"].isna().all()

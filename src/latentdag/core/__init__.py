@@ -30,9 +30,10 @@ The search:
 ``effort``          the constants that trade time for accuracy, each with its unit and reason
 ``orders``          full orders of latents, and moves between them
 ``graphs``          which edges of an order to keep, and H refitted for them
-``edge_gains``      the log-likelihood gain of every present and absent edge, without refits
-``toggles``         single edges added and dropped, each judged after a refit
-``evidence``        evidence for an order, averaged over which edges exist
+``edge_estimates``  the weight of every present and absent edge, and what it gains, without refits
+``evidence``        evidence for a graph, and the odds of each of its edges
+``posterior``       the graphs that the data leave open; how probable edges and relations are
+``soft_relations``  who comes before whom where interventions are soft
 ``search``          the search for order and graph, from starts to the answer
 ==================  =================================================================================
 

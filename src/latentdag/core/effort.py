@@ -1,8 +1,8 @@
 """How hard the search tries: every constant of the estimator that trades time for thoroughness, in one place.
 
-All but one do not change *what* is asked: edges are judged by the penalised likelihood, and orders by their evidence
-(:mod:`latentdag.core.evidence`) or, where there are many latents, by the penalised score. The others only say how many
-orders, edges and steps are looked at, and when something is too far behind to be looked at again. Differences of
+They do not change *what* is asked: of all graphs that come near, the one with most evidence
+(:mod:`latentdag.core.evidence`). They say how many orders, edges and steps are looked at, and when something is too far
+behind to be looked at again. Differences of
 log-likelihoods are in nats: a nat is the odds of e to 1, and noise alone moves a likelihood ratio with one degree of
 freedom by half a nat on average.
 """
@@ -13,7 +13,7 @@ freedom by half a nat on average.
 GAIN_TOLERANCE = 1e-5
 
 #: The same while orders are compared, which differ by tenths of nats at the least; and while edges and reversals are.
-GAIN_OF_ORDERS, GAIN_OF_EDGES, GAIN_OF_REVERSALS = 1e-3, 0.02, 0.3
+GAIN_OF_ORDERS, GAIN_OF_EDGES, GAIN_OF_SEEDS, GAIN_OF_REVERSALS = 1e-3, 0.02, 0.1, 0.3
 
 #: Nats by which a maximum may be missed and still be called one: no order, edge or standard error depends on them.
 CONVERGED = 1e-3
@@ -35,15 +35,6 @@ INSERT_UP_TO = 8
 
 #: Nats behind the best at which a fit that is under way is given up.
 NEAR = 10.0
-
-#: Orders that are compared by evidence: at most so many nats behind the best on the way; and at most so many of them,
-#: or the second number over the number of latents if that is less.
-NEAR_ORDERS, MOST_ORDERS, ORDERS_BY_SIZE = 4.0, 12, 144
-
-#: Latents up to which rivals are compared by evidence; beyond, by the penalised score of their graphs. Evidence takes
-#: weights one by one at the full order, and where there are many latents and few edges that is too noisy: with it, at
-#: 16 latents of density .2, 33 of 40 orders were right instead of 38 (`benchmarks/sizes.py`, seed 71).
-EVIDENCE_UP_TO = 8
 
 #: Nats that a latent may lose on its walk through the order before it gives up: deep valleys lie between good orders.
 DEEP = 500.0
@@ -67,12 +58,27 @@ PATIENCE, LEAST_PATIENCE = 400, 5
 #: with soft interventions (where rows can take over edges within the ancestor relation), only the child's row adapts.
 ALL_ADAPT_UP_TO = 50
 
-#: Present edges that gain less than the first many penalties are tried without, absent ones that promise more than the
-#: second with. Gains with all rows adapting are within a few per cent of a refit's; with one row they can be far off.
-TRY_IF_ALL_ADAPT, TRY_IF_ONE_ADAPTS = (1.3, 0.8), (5.0, 0.4)
+#: Where only one row adapts, gains can be far off: present edges are tried without if their log odds are below the first
+#: number times the penalty, absent ones with if theirs are above minus the second. Where all adapt, below and above zero.
+TRY_IF_ONE_ADAPTS = (4.0, 0.6)
 
-#: Nats that adding and dropping single edges may make good between the ends of two starts.
-WITHIN_REACH = 30.0
+# graphs that the data leave open
+
+#: Graphs that are weighed: at most this many, or the second number over the number of latents if that is less, but no
+#: fewer than the third. With the first, probabilities cost about as much as the search; weighing one costs d⁶.
+GRAPHS, GRAPHS_BY_SIZE, FEWEST_GRAPHS = 60, 1200, 10
+
+#: Orders that the search fitted and that are weighed, at most this share of those graphs; the rest is for turning edges.
+SEEDS = 0.5
+
+#: Nats behind the best up to which the edges of a graph are turned round: what lies further hardly counts.
+TURN_WITHIN = 5.0
+
+#: Nats that turning an edge round may promise to lose before pruning and refitting, and still be tried.
+LOSE_AT_MOST = 25.0
+
+#: Graphs that are drawn to see who comes before whom, or fewer where so many numbers would have to be drawn.
+DRAWS, DRAWN_NUMBERS = 4000, 30_000_000
 
 # starts
 

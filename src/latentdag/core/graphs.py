@@ -6,7 +6,7 @@ So leaving out edges is a Wald test on the difference of two regressions, whose 
 with ``h_i`` held fixed would be far too sure of edges: moving ``h_i`` can nearly undo them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,12 +40,15 @@ class Rules:
     allowed : (d, d) bool, ``[i, j]`` iff j may be a parent of i
     required : (d, d) bool, edges that stay
     rest : rows that nobody intervenes on, which come first in every order, as they are
+    priced : bool
+        Whether the user named the penalty, which then is what graphs are compared by.
     """
 
     penalty: float
     allowed: BoolArray
     required: BoolArray
     rest: Order = ()
+    priced: bool = False
 
     def permit(self, order: Order) -> bool:
         """Tell whether the order lets every required edge point forward."""
@@ -255,7 +258,7 @@ def reverse_edges(
     """
     stack, seen = Stack(design), {best.order}
     while True:
-        for H, order in _reversals(stack, best, rules, seen, patience):
+        for H, order in reversals(stack, best, rules, seen, patience):
             seen.add(order)
             rows = perfect_rows(design, H, order)
             found = fit_pruned(
@@ -271,10 +274,13 @@ def reverse_edges(
             return best
 
 
-def _reversals(
-    stack: Stack, graph: FittedGraph, rules: Rules, seen: set[Order], most: int
+def reversals(
+    stack: Stack, graph: FittedGraph, rules: Rules, seen: Container[Order], most: int, lose_at_most: float = np.inf
 ) -> Iterator[tuple[Array, Order]]:
-    """Yield rows and order after walking the child of an edge before its parent, or the parent behind its child."""
+    """Yield rows and order after walking the child of an edge before its parent, or the parent behind its child.
+
+    At most ``most`` orders that were not ``seen``, and only if the walk promises to lose no more than so many nats.
+    """
     H, order = graph.optimum.H, graph.order
     position = np.argsort(order)
     factors = Factors(stack, H, order)
@@ -284,7 +290,7 @@ def _reversals(
     moves += [(-right.gain[i - j - 1, j], j, i - j, 1) for i, j in edges]
     tried = 0
     for loss, a, passed, step in sorted(moves):
-        if loss == np.inf or tried >= most:
+        if loss == np.inf or loss > lose_at_most or tried >= most:
             break
         move, walks = (move_left, left) if step < 0 else (move_right, right)
         H_new, order_new = move(H, order, a, walks.w[:passed, a])

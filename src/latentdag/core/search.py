@@ -1,42 +1,29 @@
 """The search for order and graph, from starts to the answer (docs/math.md, The search).
 
-Two questions: which order has most evidence (:mod:`latentdag.core.evidence`), and which of its edges are worth their
-penalty? Many latents make the evidence too noisy; there the penalised score of the order's graph stands in for it. All
-other matters of size are matters of effort.
+One question: which graph has most evidence (:mod:`latentdag.core.evidence`)? Size is a matter of effort only.
 
 1. *Climb.* From every start, walk each latent to its best place in the order with the rows adapting
    (:mod:`latentdag.core.orders`). Then look around: with few latents, move one latent at a time and refit the full
    order; with many, prune, refit and turn single edges round, because sparse graphs are cheaper and less noisy
-   (:mod:`latentdag.core.graphs`).
-2. *Compare.* Of all orders that came near the best, take the one with most evidence, or of the highest score.
-3. *Edges.* Prune its edges, then add and drop single ones, each judged after a refit (:mod:`latentdag.core.toggles`).
+   (:mod:`latentdag.core.graphs`). Here the likelihood of full orders and the penalised score of graphs show the way.
+2. *Weigh.* The graphs of all orders that came near the best, and what single edges more, fewer or turned round lead to,
+   are compared by their evidence (:mod:`latentdag.core.posterior`), from which the probabilities of edges follow, too.
 
-Every step only ever accepts a higher value. How hard each tries is in :mod:`latentdag.core.effort`.
+How hard each tries is in :mod:`latentdag.core.effort`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from latentdag.core.effort import (
-    EVIDENCE_UP_TO,
-    INSERT_UP_TO,
-    LEAST_PATIENCE,
-    MOST_ORDERS,
-    NEAR,
-    NEAR_ORDERS,
-    ORDERS_BY_SIZE,
-    PATIENCE,
-    SWEEPS,
-    WITHIN_REACH,
-)
-from latentdag.core.evidence import order_evidence
-from latentdag.core.graphs import FittedGraph, Rules, climb_graphs, fit_graph, fit_pruned, perfect_rows, reverse_edges
+from latentdag.core.edge_estimates import all_adapt
+from latentdag.core.effort import INSERT_UP_TO, LEAST_PATIENCE, NEAR, PATIENCE, SEEDS, SWEEPS
+from latentdag.core.graphs import FittedGraph, Rules, climb_graphs, fit_graph, reverse_edges
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array
 from latentdag.core.orders import Flag, Order, climb, climb_by_refits, fit_flag
-from latentdag.core.toggles import toggle_edges
+from latentdag.core.posterior import Explorer, Posterior
 
 
 @dataclass(frozen=True)
@@ -47,15 +34,14 @@ class Found:
     ----------
     best : FittedGraph
     values : tuple of float
-        What each start led to, in nats: the value of its best rival.
-    runner_up : (order, gap in nats) or None
-        The next best order that was fitted and contradicts the graph. The gap is one of evidence where both orders were
-        compared by evidence.
+        What each start led to, in nats: the evidence of its best graph.
+    posterior : Posterior or None
+        The graphs that were weighed; None where there was nothing to choose.
     """
 
     best: FittedGraph
     values: tuple[float, ...]
-    runner_up: tuple[Order, float] | None
+    posterior: Posterior | None = None
 
 
 @dataclass(frozen=True)
@@ -148,61 +134,38 @@ def _by_reversals(design: Design, H: Array, order: Order, rules: Rules) -> list[
     return [Rival.of_graph(graph) for graph in (best, *fitted)]
 
 
-def conclude(design: Design, ends: Sequence[End], rules: Rules) -> Found | None:
-    """Compare the orders that all starts led to, and fit the graph of the best to the last digit."""
-    ends = _with_edges(design, [end for end in ends if end], rules)
-    if not ends:
+def conclude(design: Design, ends: Sequence[End], rules: Rules, turn: bool = True) -> Found | None:
+    """Weigh the graphs of all orders that came near the best, and fit the most probable one to the last digit.
+
+    Parameters
+    ----------
+    turn : bool
+        Whether to look for further graphs that the data leave open, without which probabilities are too sure.
+    """
+    ends = [end for end in ends if end]
+    explorer = Explorer(design, rules)
+    values = [_enter(explorer, end[0]) for end in ends]
+    if not explorer.known:
         return None
-    rivals = _best_of_each_order(rival for end in ends for rival in end)
-    chosen, gaps = _most_evidence(design, rivals, rules)
-    graph = chosen.graph or fit_pruned(design, perfect_rows(design, chosen.H, chosen.order), chosen.order, rules)
-    if graph is None:
-        return None
-    graph = toggle_edges(design, graph, rules)
+    ranked = sorted((rival for end in ends for rival in end), key=lambda rival: -rival.value)
+    for rival in ranked:
+        if len(explorer.known) >= SEEDS * explorer.most or rival.value < ranked[0].value - NEAR:
+            break
+        _enter(explorer, rival)
+    if not all_adapt(design):
+        explorer.climb(explorer.best)
+    posterior = explorer.posterior(explorer.turn() if turn else False)
+    graph = posterior.best.graph
     best = fit_graph(design, graph.optimum.H, graph.parents, graph.order, rules) or graph
-    against = sorted((gap, order) for order, gap in gaps.items() if _contradicts(order, best))
-    return Found(best, tuple(end[0].value for end in ends), (against[0][1], against[0][0]) if against else None)
+    return Found(best, tuple(value for value in values if value is not None), posterior)
 
 
-def _with_edges(design: Design, ends: Sequence[End], rules: Rules) -> list[End]:
-    """Add and drop single edges of each end's best graph, if it is near the best; starts often lead to the same one."""
-    top, done = max((end[0].value for end in ends), default=0.0), {}
-    toggled: list[End] = []
-    for best, *others in ends:
-        if best.graph is not None and best.value > top - WITHIN_REACH:
-            key = tuple(tuple(parents.tolist()) for parents in best.graph.parents)
-            if key not in done:
-                done[key] = Rival.of_graph(toggle_edges(design, best.graph, rules))
-            best = done[key]
-        toggled.append([best, *others])
-    return toggled
-
-
-def _best_of_each_order(rivals: Iterable[Rival]) -> list[Rival]:
-    best: dict[Order, Rival] = {}
-    for rival in rivals:
-        if rival.order not in best or rival.value > best[rival.order].value:
-            best[rival.order] = rival
-    return sorted(best.values(), key=lambda rival: -rival.value)
-
-
-def _most_evidence(design: Design, ranked: Sequence[Rival], rules: Rules) -> tuple[Rival, dict[Order, float]]:
-    """Return the rival with most evidence, and by how many nats every order is behind."""
-    gaps = {rival.order: ranked[0].value - rival.value for rival in ranked}
-    reach = NEAR_ORDERS if ranked[0].graph is None else NEAR  # scores of rivals that were fitted in passing are rough
-    most = min(MOST_ORDERS, ORDERS_BY_SIZE // design.d) if design.d <= EVIDENCE_UP_TO else 1
-    near = [rival for rival in ranked[:most] if gaps[rival.order] < reach]
-    if len(near) < 2 or any(design.soft):  # soft interventions leave edges within the order open
-        return ranked[0], gaps
-    evidence = {}
-    for rival in near:
-        full = fit_flag(design, rival.H, rival.order) if rival.graph else Flag(rival.value, rival.H, rival.order)
-        evidence[rival.order] = -np.inf if full is None else order_evidence(design, full, rules)
-    chosen = max(near, key=lambda rival: evidence[rival.order])
-    return chosen, gaps | {order: evidence[chosen.order] - value for order, value in evidence.items()}
-
-
-def _contradicts(order: Order, best: FittedGraph) -> bool:
-    """Tell whether an order turns some edge of the graph round; other orders say the same as the best."""
-    position = np.argsort(order)
-    return any(position[j] > position[i] for i, parents in enumerate(best.parents) for j in parents)
+def _enter(explorer: Explorer, rival: Rival) -> float | None:
+    """Return the evidence of what a rival leads to; None if it has none, or is far behind."""
+    if rival.graph is None:
+        found = explorer.enter_order(rival.H, rival.order)
+    elif explorer.known and rival.graph.score < explorer.best.graph.score - NEAR:
+        return None
+    else:
+        found = explorer.enter(rival.graph)
+    return None if found is None else found.evidence

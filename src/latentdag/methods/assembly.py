@@ -11,6 +11,7 @@ from latentdag.core.graphs import FittedGraph
 from latentdag.core.likelihood import shares
 from latentdag.core.linalg import Array
 from latentdag.core.search import Found
+from latentdag.core.soft_relations import soft_relations
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.errors import FewSamplesWarning, NotConvergedWarning
@@ -24,6 +25,9 @@ from latentdag.model.model import LatentModel
 
 #: Shrinkage beyond which the covariance of a context cannot be told from the shrunk one.
 ALL_BORROWED = 0.99
+
+#: Edges that are less probable are not listed.
+NEGLIGIBLE = 1e-3
 
 
 def finish(
@@ -62,13 +66,27 @@ def finish(
         "n_agreed": int(sum(value > top - 0.5 for value in found.values)),
         "penalty": penalty,
         "shrinkage": dict(zip(lb.text_names(m.contexts), prepared.shrinkage.tolist(), strict=True)),
-        "runner_up": None
-        if found.runner_up is None
-        else {"order": [prepared.latents[i] for i in found.runner_up[0]], "gap": float(found.runner_up[1])},
         "ambiguous": dict(ambiguous),
+        **_probabilities(prepared, found),
     }
     counts = tuple(m.counts.tolist())
     return Fit(model, order, graph, float(loglik), counts, bool(best.optimum.converged), options, details)
+
+
+def _probabilities(prepared: Prepared, found: Found) -> dict[str, Any]:
+    """Return how sure order and graph are: what a search weighed, or nothing where there was none."""
+    posterior, latents = found.posterior, prepared.latents
+    if posterior is None:
+        return {"runner_up": None}
+    rival = posterior.runner_up()
+    told: dict[str, Any] = {"runner_up": rival and {"order": [latents[i] for i in rival[0]], "gap": float(rival[1])}}
+    if any(prepared.design.soft):
+        relations = soft_relations(prepared.design, found.best)
+    else:
+        likely = np.argwhere(posterior.edges >= NEGLIGIBLE)
+        told["probability"] = [[latents[j], latents[i], float(posterior.edges[i, j])] for i, j in likely]
+        told["explored"], relations = posterior.explored, posterior.relations
+    return told | {"relations": [[latents[j], latents[i], joint] for j, i, joint in relations]}
 
 
 def _shrinkage_gain(prepared: Prepared, best: FittedGraph) -> float:

@@ -61,4 +61,4 @@ def _evaluated(prepared: Prepared, H: Array, parents: Sequence[Any], order: tupl
     if at is None:
         raise ContextError(0, "the closed form has no finite likelihood: the covariances are too near singular")
     optimum = Optimum(H, at.value, at.rows, float("nan"), True)
-    return Found(FittedGraph(at.value, optimum, tuple(parents), order), (at.value,), None)
+    return Found(FittedGraph(at.value, optimum, tuple(parents), order), (at.value,))

@@ -191,7 +191,9 @@ def single_target_contexts(design: Design) -> list[int]:
     return [max(contexts, key=lambda k: design.n[k], default=-1) for contexts in alone]
 
 
-def edge_rules(prepared: Prepared, penalty: float, forbidden: Any = None, required: Any = None) -> Rules:
+def edge_rules(
+    prepared: Prepared, penalty: float, forbidden: Any = None, required: Any = None, priced: bool = False
+) -> Rules:
     """Return what users say about edges; latents without interventions come first, as causes of all others.
 
     Those are known up to rotation only, so all of their edges stay: which of them vanish is a matter of coordinates.
@@ -203,7 +205,7 @@ def edge_rules(prepared: Prepared, penalty: float, forbidden: Any = None, requir
         allowed[i] = False
         needed[:, i] = True
     needed[list(rest)] = False
-    return Rules(penalty, allowed, needed, rest)
+    return Rules(penalty, allowed, needed, rest, priced)
 
 
 def permitted(latents: Sequence[str], edges: Any, default: bool) -> np.ndarray:

@@ -12,8 +12,7 @@ from latentdag.core.context_error import ContextError
 from latentdag.core.graphs import FittedGraph, Rules, fit_graph, fit_pruned, perfect_rows
 from latentdag.core.linalg import independent_rows
 from latentdag.core.orders import fit_flag
-from latentdag.core.search import Found, climb_from, conclude
-from latentdag.core.toggles import toggle_edges
+from latentdag.core.search import Found, Rival, climb_from, conclude
 from latentdag.data.moments import Moments
 from latentdag.methods.assembly import finish
 from latentdag.methods.design import Prepared, edge_rules, prepare
@@ -49,7 +48,8 @@ def fit_likelihood(
     """
     prepared = prepare(m, options)
     penalty = _nats(options.penalty, prepared.design.N)
-    rules = edge_rules(prepared, penalty, options.forbidden, options.required)
+    priced = options.penalty != DEFAULT.penalty
+    rules = edge_rules(prepared, penalty, options.forbidden, options.required, priced)
     starts = make_starts(prepared, context_pairs(prepared), rules)
     if start is not None:
         starts.append(given_start(prepared, start))
@@ -115,22 +115,20 @@ def _fit_given_order(prepared: Prepared, starts: Sequence[Start], rules: Rules, 
     if not rules.permit(order):
         raise ValueError("the order contradicts a required edge")
     rules = replace(rules, allowed=rules.allowed & (np.argsort(order) < np.argsort(order)[:, None]))
-    found: list[FittedGraph | None] = []
+    ends = []
     for H, _ in starts:
         flag = fit_flag(prepared.design, H, order)
         rows = perfect_rows(prepared.design, H if flag is None else flag.H, order)
         pruned = fit_pruned(prepared.design, rows, order, rules)
-        if pruned is not None:
-            pruned = toggle_edges(prepared.design, pruned, rules)
-            found.append(fit_graph(prepared.design, pruned.optimum.H, pruned.parents, order, rules))
-    return _best(found)
+        ends.append([] if pruned is None else [Rival.of_graph(pruned)])
+    return conclude(prepared.design, ends, rules, turn=False)
 
 
 def _best(found: Iterable[FittedGraph | None]) -> Found | None:
     kept = [graph for graph in found if graph is not None]
     if not kept:
         return None
-    return Found(max(kept, key=lambda c: c.score), tuple(c.score for c in kept), None)
+    return Found(max(kept, key=lambda c: c.score), tuple(c.score for c in kept))
 
 
 def _nats(penalty: str | float, N: float) -> float:

@@ -115,7 +115,7 @@ class Fit:
 
     @clear_numerics
     def edges(self, level: float | None = None, data: Samples | None = None) -> pd.DataFrame:
-        """Return one row per edge of the graph, with a Wald test of each.
+        """Return one row per edge of the graph, with its probability and a Wald test of each.
 
         Parameters
         ----------
@@ -127,11 +127,14 @@ class Fit:
         Returns
         -------
         DataFrame
-            source, target, weight, std_error, z, p_value, q_value, standardized_weight (between latents of unit
-            variance). ``z`` tests the standardized weight, and so is the same for any invertible map of the features;
-            the weight over its error is not. q-values are Benjamini and Hochberg's over *all* pairs forward in the
-            order, those without an edge at p = 1: the search looked at every one of them, and kept what looked best.
-            Methods other than maximum likelihood have no standard errors; ``.attrs["note"]`` says so.
+            source, target, weight, std_error, z, p_value, q_value, probability, standardized_weight (between latents of
+            unit variance). ``probability`` is that the edge is in the graph, with order and search included: all graphs
+            that came near the best were weighed. ``z`` tests the standardized weight given the graph, and so is the
+            same for any invertible map of the features; the weight over its error is not. Its q-value is Benjamini and
+            Hochberg's over *all* pairs forward in the order, those without an edge at p = 1: the search looked at every
+            one of them, and kept what looked best. ``p_value`` and ``q_value`` are those of the test, or one minus the
+            probability where that is larger. Methods other than maximum likelihood have neither standard errors nor
+            probabilities; ``.attrs["note"]`` says so.
         """
         return edge_table(self, self.uncertainty(data), level)
 
@@ -163,14 +166,14 @@ class Fit:
         return self.uncertainty(data).intervals(level, scaling)
 
     @clear_numerics
-    def partial_order(self, level: float = 0.95, data: Samples | None = None) -> nx.DiGraph:
+    def partial_order(self, level: float = 0.95) -> nx.DiGraph:
         """Return which latent certainly comes before which.
 
-        An edge of the result means that there is a path of edges with ``q_value`` at most ``1 − level`` from one to the
-        other, and that the best order found that contradicts the graph, if it reverses the two, is at least
-        ``log(1 / (1 − level))`` nats behind. Two latents without an edge either way are not told apart by these data.
+        All relations of the result hold *together* with probability ``level``, order and search included. Two latents
+        without an edge either way are not told apart by these data. Soft interventions leave edges open, but not the
+        relation: there each is tested by itself, with Holm's correction (:mod:`latentdag.core.soft_relations`).
         """
-        return supported_order(self, self.edges(data=data), level)
+        return supported_order(self, level)
 
     def predict(
         self, changes: Any, level: float = 0.95, *, kind: str = "perfect", data: Samples | None = None
@@ -330,7 +333,8 @@ FILE = Layout(
         "converged": bool,
         "details": {
             "gain?": float, "n_starts?": int, "n_agreed?": int, "penalty?": float, "shrinkage?": {str: float},
-            "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]}, str: object,
+            "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]},
+            "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool, str: object,
         },
     },
     MODEL_FILE.arrays,

@@ -5,6 +5,7 @@ second is a start like any other: where it leads, and how far behind, says wheth
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from latentdag.core.effort import INSERT_UP_TO
 from latentdag.core.graphs import FittedGraph, Rules
 from latentdag.core.linalg import Array, complement
 from latentdag.core.pairs import other_solution
+from latentdag.core.posterior import merge
 from latentdag.core.search import Found, climb_from, conclude
 from latentdag.methods.design import Prepared
 from latentdag.methods.starts import Start
@@ -55,7 +57,8 @@ def with_rivals(prepared: Prepared, found: Found, rules: Rules) -> tuple[Found, 
                 why = "its causes were never intervened on, and both candidates have the same moments"
                 rival = {"unmixing": (row @ prepared.W).tolist(), "gap": float(gap), "more_edges": edges, "why": why}
                 rivals.setdefault(prepared.latents[i], []).append(rival)
-    return best, rivals
+    together = merge(fit.posterior for fit in fits if fit.posterior is not None)
+    return replace(best, posterior=together), rivals
 
 
 def _same(prepared: Prepared, a: FittedGraph, b: FittedGraph) -> bool:
@@ -91,7 +94,7 @@ def _from_other_solution(prepared: Prepared, best: FittedGraph, i: int, rules: R
     start = _other_start(prepared, best, i, rules)
     if start is None:
         return None
-    return conclude(prepared.design, [climb_from(prepared.design, start, rules)], rules)
+    return conclude(prepared.design, [climb_from(prepared.design, start, rules)], rules, turn=False)
 
 
 def _other_start(prepared: Prepared, best: FittedGraph, i: int, rules: Rules) -> Start | None:

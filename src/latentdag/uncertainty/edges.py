@@ -1,4 +1,8 @@
-"""Test the edges of a fit, and find the partial order that they support.
+"""Say how sure the edges of a fit are, and which latent certainly comes before which.
+
+The *probability* of an edge is that it is in the graph, order and search included: the fit weighed all graphs that came
+near the best (:mod:`latentdag.core.posterior`). The Wald test takes the graph as given. An edge is called only if both
+agree: its p- and q-value are the test's, or one minus its probability if that is larger.
 
 The search drops an edge whose likelihood is worth less than its penalty, so every edge that is left looks good. Testing
 only those, as if they had been named beforehand, would be too sure; the family of tests is therefore every pair forward
@@ -24,7 +28,12 @@ from latentdag.uncertainty.standard_errors import Uncertainty, add_intervals
 if TYPE_CHECKING:
     from latentdag.methods.result import Fit
 
-COLUMNS = ["source", "target", "weight", "std_error", "z", "p_value", "q_value", "standardized_weight"]
+COLUMNS = ["source", "target", "weight", "std_error", "z", "p_value", "q_value", "probability", "standardized_weight"]
+
+NOT_EXPLORED = (
+    "more graphs are near the best than could be weighed: probabilities may be too sure, and more samples would help"
+)
+NO_RELATIONS = "the fit did not weigh other orders, so nothing is known about how sure this one is"
 
 
 def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None) -> pd.DataFrame:
@@ -36,31 +45,43 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     table["standardized_weight"] = table["weight"] * table["source"].map(sd) / table["target"].map(sd)
     error = uncertainty.table("unit-variance", ["weight"])["std_error"]
     table["z"] = np.where(np.isfinite(error), table["standardized_weight"] / error, np.nan)
-    table["p_value"] = 2 * stats.norm.sf(np.abs(table["z"]))
+    p_value = 2 * stats.norm.sf(np.abs(table["z"]))
     n_pairs = fit.model.n_latents * (fit.model.n_latents - 1) // 2
-    table["q_value"] = benjamini_hochberg(table["p_value"].to_numpy(), n_pairs)
+    table["probability"] = _probabilities(fit, table)
+    doubt = 1 - table["probability"].fillna(1.0)
+    table["p_value"] = np.maximum(p_value, doubt)
+    table["q_value"] = np.maximum(benjamini_hochberg(p_value, n_pairs), doubt)
     table = table[COLUMNS]
     if level is not None:
         both = add_intervals(table.rename(columns={"weight": "estimate"}).assign(quantity="weight"), level)
         table["lower"], table["upper"] = both["lower"], both["upper"]
     position = {name: i for i, name in enumerate(fit.order)}
     table = table.sort_values(["source", "target"], key=lambda column: column.map(position), ignore_index=True)
-    table.attrs["note"] = found.attrs["note"]
+    notes = [found.attrs["note"], "" if fit.details.get("explored", True) else NOT_EXPLORED]
+    table.attrs["note"] = "; ".join(filter(None, notes))
     return table
 
 
-def supported_order(fit: "Fit", edges: pd.DataFrame, level: float) -> nx.DiGraph:
+def _probabilities(fit: "Fit", table: pd.DataFrame) -> list[float]:
+    """Return the probability of each edge; one where the graph was given, ``nan`` where nothing is known."""
+    if fit.options.graph is not None:
+        return [1.0] * len(table)
+    if "probability" not in fit.details:
+        return [np.nan] * len(table)
+    known = {(source, target): probability for source, target, probability in fit.details["probability"]}
+    return [known.get(pair, 0.0) for pair in zip(table["source"], table["target"], strict=True)]
+
+
+def supported_order(fit: "Fit", level: float) -> nx.DiGraph:
     """Return which latent certainly comes before which; see :meth:`latentdag.Fit.partial_order`."""
     if not 0 < level < 1:
         raise ValueError(f"level is a probability between 0 and 1, got {level}")
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(fit.order)
-    kept = edges[edges["q_value"] <= 1 - level]
-    graph.add_edges_from(zip(kept["source"], kept["target"], strict=True))
+    if fit.options.graph is not None:
+        graph.add_edges_from(fit.graph.edges)
+    known = fit.details.get("relations", [])
+    graph.add_edges_from((u, v) for u, v, joint in known if joint >= level)
     closed = closure_graph(graph)
-    rival = fit.details.get("runner_up")
-    if rival and rival["gap"] < -np.log(1 - level):
-        position = {name: i for i, name in enumerate(rival["order"])}
-        closed.remove_edges_from([(u, v) for u, v in list(closed.edges) if position[u] > position[v]])
-    closed.graph["note"] = edges.attrs["note"]
+    closed.graph["note"] = "" if "relations" in fit.details or fit.options.graph is not None else NO_RELATIONS
     return closed

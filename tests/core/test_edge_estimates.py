@@ -1,4 +1,4 @@
-"""What edges are worth without refitting, and the moves that trust it."""
+"""What edges would weigh and gain, without refitting, and the moves that trust it."""
 
 import networkx as nx
 import numpy as np
@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 
 import latentdag as ld
-from latentdag.core.edge_gains import edge_gains
+from latentdag.core.edge_estimates import edge_estimates
+from latentdag.core.evidence import weigh
 from latentdag.core.graphs import fit_graph
-from latentdag.core.likelihood import evaluate
+from latentdag.core.posterior import Explorer, order_with_edge
 from latentdag.core.search import search
-from latentdag.core.toggles import order_with_edge, toggle_edges
 from latentdag.methods.design import edge_rules, prepare
 from latentdag.methods.starts import given_start
 
@@ -63,11 +63,15 @@ def test_worth_is_what_a_refit_gains_or_loses(name, seed):
     truth, options = DESIGNS[name]
     design, rules, best = fitted_truth(truth, 20_000, seed, **options)
     absent = acyclic(best)
-    worth = edge_gains(design, best.optimum, best.parents, absent)
+    estimates = edge_estimates(design, best, absent)
+    worth = estimates.gain
     assert absent.any()
     for i, j in np.argwhere(absent):
-        gained = toggled(design, best, rules, i, j).score + rules.penalty - best.score
+        with_it = toggled(design, best, rules, i, j)
+        gained = with_it.score + rules.penalty - best.score
         assert worth[i, j] == pytest.approx(gained, rel=0.1, abs=0.05)
+        rows = with_it.optimum.rows
+        assert estimates.weight[i, j] == pytest.approx(-rows[i, j] / rows[i, i], rel=0.2, abs=3e-3)
     for i, parents in enumerate(best.parents):
         for j in parents:
             lost = best.score + rules.penalty - toggled(design, best, rules, i, j).score
@@ -98,7 +102,9 @@ def test_missing_and_superfluous_edges_are_mended(seed):
     """From a graph with two edges missing, one of them against the order now, and two too many: back to the best."""
     truth = ld.simulate.random_model(n_latents=12, n_features=12, density=0.25, rng=[21, seed])
     design, rules, best = fitted_truth(truth, 5_000, seed)
-    best = toggle_edges(design, best, rules)
+    explorer = Explorer(design, rules)
+    one = explorer.enter(best)
+    best = one.graph
     rng, damaged = np.random.default_rng(seed), best
     for i, j in rng.permutation([(i, j) for i, mine in enumerate(best.parents) for j in mine])[:2]:
         damaged = toggled(design, damaged, rules, i, j)
@@ -106,7 +112,7 @@ def test_missing_and_superfluous_edges_are_mended(seed):
         if order_with_edge(damaged.order, damaged.parents, i, j) is not None:
             damaged = toggled(design, damaged, rules, i, j)
     assert damaged.score < best.score - 1
-    assert toggle_edges(design, damaged, rules).score > best.score - 0.01
+    assert Explorer(design, rules).enter(damaged).evidence > one.evidence - 0.05
 
 
 @pytest.mark.slow
@@ -119,18 +125,15 @@ def test_no_start_is_better_than_ours_at_twenty_latents(convention):
         m = ld.simulate.sample_moments(truth, 2_500, rng)
         prepared = prepare(m)
         rules = edge_rules(prepared, 0.5 * np.log(prepared.design.N))
-        from_truth = search(prepared.design, [given_start(prepared, truth)], rules)
-        found = ld.fit(m)
-        score = found.details["penalty"] * len(found.graph.edges)
-        theirs = from_truth.best.optimum.value - rules.penalty * sum(map(len, from_truth.best.parents))
-        ours = search_value(found, prepared) - score
-        assert ours > theirs - 0.5
+        from_truth = search(prepared.design, [given_start(prepared, truth)], rules).posterior.best
+        fit = ld.fit(m)
+        ours = weigh(prepared.design, fitted_in_core(fit, prepared, rules), rules)
+        assert ours.evidence > from_truth.evidence - 0.5
 
 
-def search_value(found, prepared):
-    """The likelihood of a fit's graph in the core's units."""
-    names = prepared.latents
-    model = found.model.reordered(names)
+def fitted_in_core(fit, prepared, rules):
+    """The graph of a fit in the core's units."""
+    model = fit.model.reordered(prepared.latents)
     parents = [np.flatnonzero(row) for row in model.weights]
-    H = model.unmixing @ np.linalg.pinv(prepared.W)
-    return evaluate(prepared.design, H, prepared.design.mechanisms(parents)).value
+    order = tuple(prepared.latents.index(name) for name in fit.order)
+    return fit_graph(prepared.design, model.unmixing @ np.linalg.pinv(prepared.W), parents, order, rules)

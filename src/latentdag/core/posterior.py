@@ -1,0 +1,262 @@
+"""Find the graphs that the data leave open, and how probable edges and orders are (docs/math.md, Probabilities).
+
+A search that returns one graph says nothing about those that are nearly as good. Here the graphs near the best are
+collected and weighed (:mod:`latentdag.core.evidence`):
+
+1. *Enter.* Every order that the search fitted and that came near the best is a seed. Its graph is pruned, refitted and
+   weighed; then single edges are added and dropped while the evidence grows.
+2. *Turn.* From the most probable graph that was not turned yet, turn single edges round: whoever walks past a neighbour
+   adapts its rows, prunes and refits, which can change many edges at once. Each is entered as above.
+
+The probability of an edge is its probability *given the rest of the graph*, averaged over all graphs collected, each
+with its evidence: one step of a Gibbs sampler from every one of them. So edges that come and go independently of each
+other need not be tried in all combinations, and only what turns an order round must be found.
+
+Relations (who comes before whom) follow from graphs drawn in the same way. They are ranked by how often they hold, and
+each is given the share of draws in which it holds *together with all before it*.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import expit, logit
+
+from latentdag.core.edge_estimates import all_adapt
+from latentdag.core.effort import (
+    DRAWN_NUMBERS,
+    DRAWS,
+    FEWEST_GRAPHS,
+    GAIN_OF_A_MOVE,
+    GAIN_OF_EDGES,
+    GAIN_OF_SEEDS,
+    GRAPHS,
+    GRAPHS_BY_SIZE,
+    LOSE_AT_MOST,
+    NEAR,
+    TRY_IF_ONE_ADAPTS,
+    TURN_WITHIN,
+)
+from latentdag.core.evidence import Key, Weighed, key, weigh
+from latentdag.core.graphs import FittedGraph, Rules, fit_graph, fit_pruned, perfect_rows, prune, reversals
+from latentdag.core.likelihood import Design
+from latentdag.core.linalg import Array, BoolArray, IntArray
+from latentdag.core.orders import Order, Stack
+
+#: A relation j before i, and the probability that it holds together with all that are listed before it.
+Relation = tuple[int, int, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The graphs that were weighed, the most probable first; ``explored`` is False if some were left unturned."""
+
+    weighed: tuple[Weighed, ...]
+    explored: bool
+
+    @property
+    def best(self) -> Weighed:
+        return self.weighed[0]
+
+    @cached_property
+    def shares(self) -> Array:
+        """How probable each graph is among all that were weighed."""
+        weights = np.exp([one.evidence - self.best.evidence for one in self.weighed])
+        return np.asarray(weights / weights.sum())
+
+    @cached_property
+    def edges(self) -> Array:
+        """The probability (d, d) of the edge j → i at ``[i, j]``."""
+        return sum(
+            (share * one.probability for share, one in zip(self.shares, self.weighed, strict=True)),
+            np.zeros(self.best.present.shape),
+        )
+
+    @cached_property
+    def relations(self) -> list[Relation]:
+        """Who comes before whom, in the order of their probability, while all together are more likely than not."""
+        before, weight = self._draws()
+        flat = before.reshape(len(before), -1)
+        marginal = weight @ flat
+        holds, found, d = np.ones(len(before), dtype=bool), [], before.shape[1]
+        for at in np.argsort(-marginal, kind="stable"):
+            holds &= flat[:, at]
+            joint = float(weight[holds].sum())
+            if joint < 0.5:
+                break
+            found.append((int(at % d), int(at // d), joint))
+        return found
+
+    def _draws(self) -> tuple[BoolArray, Array]:
+        """Draw graphs; return who is an ancestor of whom (m, d, d) in each, and the weight (m,) of each."""
+        d, rng = len(self.best.present), np.random.default_rng(0)
+        most = min(DRAWS, max(1, DRAWN_NUMBERS // d**2))
+        drawn, weights = [], []
+        for share, one in zip(self.shares, self.weighed, strict=True):
+            m = int(np.ceil(share * most)) if share * most > 0.5 else 0
+            drawn.append(_draw_ancestors(one, m, rng))
+            weights.append(np.full(m, share / max(m, 1)))
+        weight = np.concatenate(weights)
+        return np.concatenate(drawn), weight / weight.sum()
+
+    def runner_up(self) -> tuple[Order, float] | None:
+        """Return the most probable order that turns an edge of the best graph round, and its gap in nats."""
+        for one in self.weighed[1:]:
+            position = np.argsort(one.graph.order)
+            if any(position[j] > position[i] for i, parents in enumerate(self.best.graph.parents) for j in parents):
+                return one.graph.order, self.best.evidence - one.evidence
+        return None
+
+
+def _draw_ancestors(one: Weighed, m: int, rng: np.random.Generator) -> BoolArray:
+    """Draw m graphs in which each edge forward in the order comes and goes by itself; return their ancestors."""
+    order, d = one.graph.order, len(one.present)
+    position = np.argsort(order)
+    forward = (position < position[:, None]) & (one.present | one.possible)
+    density = logit(one.densities)
+    prior = rng.choice(one.shares.size, m, p=one.shares.ravel() / one.shares.sum())
+    size, density = prior // len(density), density[prior % len(density)]
+    ancestors = np.zeros((m, d, d), dtype=bool)
+    for i in order:
+        parents = np.flatnonzero(forward[i])
+        drawn = rng.random((m, len(parents))) < expit(one.odds[size[:, None], i, parents] + density[:, None])
+        ancestors[:, i] = np.einsum("mp,mpd->md", drawn, ancestors[:, parents])
+        ancestors[:, i, parents] |= drawn
+    return ancestors
+
+
+class Explorer:
+    """Collect graphs near the best."""
+
+    def __init__(self, design: Design, rules: Rules):
+        self.design, self.rules, self.stack = design, rules, Stack(design)
+        self.known: dict[Key, Weighed] = {}
+        self.orders: dict[Order, Weighed | None] = {}
+        self.turned: set[Key] = set()
+        self.most = max(FEWEST_GRAPHS, min(GRAPHS, GRAPHS_BY_SIZE // design.d))
+
+    @property
+    def best(self) -> Weighed:
+        return max(self.known.values(), key=lambda one: one.evidence)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.known) >= self.most
+
+    def enter_order(self, H: Array, order: Order) -> Weighed | None:
+        """Prune and refit the graph of an order from rows H, and enter it unless it is far behind."""
+        if order not in self.orders:
+            rows, far = perfect_rows(self.design, H, order), self.best.graph.score - NEAR if self.known else -np.inf
+            known = self.known.get(key(prune(self.design, rows, order, self.rules)))
+            if known is None:
+                graph = fit_pruned(
+                    self.design, rows, order, self.rules, rounds=2, gain_tol=GAIN_OF_SEEDS, at_least=far
+                )
+                known = None if graph is None else self.enter(graph)
+            self.orders[order] = known
+        return self.orders[order]
+
+    def enter(self, graph: FittedGraph) -> Weighed | None:
+        """Weigh a graph; then add and drop single edges while its evidence grows."""
+        one = self._weigh(graph)
+        return self.climb(one) if one is not None and all_adapt(self.design) else one
+
+    def _weigh(self, graph: FittedGraph) -> Weighed | None:
+        name = key(graph.parents)
+        if name not in self.known:
+            polished = fit_graph(
+                self.design, graph.optimum.H, graph.parents, graph.order, self.rules, gain_tol=GAIN_OF_EDGES
+            )
+            if polished is None:
+                return None
+            self.known[name] = weigh(self.design, polished, self.rules)
+        return self.known[name]
+
+    def climb(self, one: Weighed) -> Weighed:
+        """Add or drop single edges, each judged after a refit, while the evidence grows.
+
+        An edge may be added against the order if that closes no cycle; the order then follows.
+        """
+        tried: set[tuple[int, int]] = set()
+        while True:
+            for i, j in self._borderline(one):
+                if (i, j) in tried and not all_adapt(self.design):  # there are too many to try them again
+                    continue
+                tried.add((i, j))
+                toggled = self._toggle(one, i, j)
+                if toggled is not None and toggled.evidence > one.evidence + GAIN_OF_A_MOVE:
+                    one = toggled
+                    break
+            else:
+                return one
+
+    def _borderline(self, one: Weighed) -> list[tuple[int, int]]:
+        """Return the pairs (child, parent) whose edge may be better dropped or added, most promising first."""
+        drop, add = (0.0, 0.0) if all_adapt(self.design) else TRY_IF_ONE_ADAPTS
+        odds = logit(one.probability)
+        loss = np.where(one.present, odds - drop * self.rules.penalty, -odds - add * self.rules.penalty)
+        near = (loss < 0) & (one.present | one.possible) & ~self.rules.required
+        return [(int(i), int(j)) for _, i, j in sorted((loss[i, j], i, j) for i, j in np.argwhere(near))]
+
+    def _toggle(self, one: Weighed, i: int, j: int) -> Weighed | None:
+        """Return the graph with the edge j → i added, or dropped if it is there."""
+        graph, parents = one.graph, list(one.graph.parents)
+        parents[i] = np.setxor1d(parents[i], [j]).astype(np.intp)
+        order = graph.order if one.present[i, j] else order_with_edge(graph.order, graph.parents, i, j)
+        if order is None:
+            return None
+        if key(parents) in self.known:
+            return self.known[key(parents)]
+        toggled = fit_graph(
+            self.design, graph.optimum.H, parents, order, self.rules, GAIN_OF_EDGES, at_least=graph.score - NEAR
+        )
+        return None if toggled is None else self._weigh(toggled)
+
+    def turn(self) -> bool:
+        """Turn edges of the most probable graphs round, until none is left that is near; False if there were too many."""
+        while not self.is_full:
+            near = [one for one in self.known.values() if one.evidence > self.best.evidence - TURN_WITHIN]
+            left = [one for one in near if one.key not in self.turned]
+            if not left:
+                return True
+            one = max(left, key=lambda one: one.evidence)
+            self.turned.add(one.key)
+            for H, order in reversals(self.stack, one.graph, self.rules, self.orders, self.most, LOSE_AT_MOST):
+                if self.is_full:
+                    break
+                self.enter_order(H, order)
+        return False
+
+    def posterior(self, explored: bool) -> Posterior:
+        """Return all graphs that were weighed."""
+        return _ranked(self.known.values(), explored)
+
+
+def merge(posteriors: Iterable[Posterior]) -> Posterior:
+    """Return the graphs of several searches together."""
+    several = list(posteriors)
+    known = {one.key: one for posterior in reversed(several) for one in posterior.weighed}
+    return _ranked(known.values(), all(posterior.explored for posterior in several))
+
+
+def _ranked(known: Iterable[Weighed], explored: bool) -> Posterior:
+    return Posterior(tuple(sorted(known, key=lambda one: (-one.evidence, one.key))), explored)
+
+
+def order_with_edge(order: Order, parents: Sequence[IntArray], i: int, j: int) -> Order | None:
+    """Return an order of the graph with j → i added, near the present one; None if the edge closes a cycle."""
+    first, last = order.index(i), order.index(j)
+    if last < first:
+        return order
+    behind = {i}
+    for x in order[first : last + 1]:
+        if behind.intersection(parents[x].tolist()):
+            behind.add(x)
+    if j in behind:
+        return None
+    stretch = order[first : last + 1]
+    moved = (*(x for x in stretch if x not in behind), *(x for x in stretch if x in behind))
+    return (*order[:first], *moved, *order[last + 1 :])
+
+
