@@ -112,7 +112,10 @@ def test_missing_and_superfluous_edges_are_mended(seed):
         if order_with_edge(damaged.order, damaged.parents, i, j) is not None:
             damaged = toggled(design, damaged, rules, i, j)
     assert damaged.score < best.score - 1
-    assert Explorer(design, rules).enter(damaged).evidence > one.evidence - 0.05
+    explorer = Explorer(design, rules)
+    explorer.enter(damaged)
+    explorer.turn()  # a missing edge may come back in the wrong direction first
+    assert explorer.best.evidence > one.evidence - 0.05
 
 
 @pytest.mark.slow

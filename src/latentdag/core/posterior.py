@@ -178,18 +178,19 @@ class Explorer:
 
         An edge may be added against the order if that closes no cycle; the order then follows.
         """
-        tried: set[tuple[int, int]] = set()
-        while True:
+        sure, changed, tried = all_adapt(self.design), True, set[tuple[int, int]]()
+        while changed:
+            changed = False
             for i, j in self._borderline(one):
-                if (i, j) in tried and not all_adapt(self.design):  # there are too many to try them again
+                if (i, j) in tried and not sure:  # there are too many to try them again
                     continue
                 tried.add((i, j))
                 toggled = self._toggle(one, i, j)
                 if toggled is not None and toggled.evidence > one.evidence + GAIN_OF_A_MOVE:
-                    one = toggled
-                    break
-            else:
-                return one
+                    one, changed = toggled, True
+                    if not sure:  # what the others are worth has changed too much
+                        break
+        return one
 
     def _borderline(self, one: Weighed) -> list[tuple[int, int]]:
         """Return the pairs (child, parent) whose edge may be better dropped or added, most promising first."""
