@@ -26,6 +26,9 @@ from latentdag.model.model import LatentModel
 #: Shrinkage beyond which the covariance of a context cannot be told from the shrunk one.
 ALL_BORROWED = 0.99
 
+#: Share of its edges that must be expected to be right for a graph to be called settled.
+SETTLED = 2 / 3
+
 #: Edges that are less probable are not listed.
 NEGLIGIBLE = 1e-3
 
@@ -58,7 +61,7 @@ def finish(
         loglik = unshrunk if np.isfinite(unshrunk) else loglik
     if "do" in prepared.kinds.values():
         loglik = float("nan")  # a latent without noise has no density
-    _warn(m, prepared, best)
+    _warn(m, prepared, found)
     top = max(found.values)
     details = {
         "gain": float(best.optimum.gain),
@@ -108,19 +111,26 @@ def _shrinkage_gain(prepared: Prepared, best: FittedGraph) -> float:
     return 0.5 * float(total)
 
 
-def _warn(m: Moments, prepared: Prepared, best: FittedGraph) -> None:
+def _warn(m: Moments, prepared: Prepared, found: Found) -> None:
     """Warn of what a user should know before believing the fit."""
+    best = found.best
     if not best.optimum.converged:
         warnings.warn(
             f"the likelihood could still grow by about {best.optimum.gain:.3g} nats when the optimiser stopped",
             NotConvergedWarning,
             stacklevel=4,
         )
-    few = [(c, w) for c, w in zip(m.contexts, prepared.shrinkage, strict=True) if w > 0.5]
-    if few:
-        listed = ", ".join(f"{c!r} ({m.counts[m.index(c)]} samples)" for c, _ in few[:5])
+    present = None if found.posterior is None else found.posterior.best.present
+    if found.posterior is None or not present.any() or any(prepared.design.soft):
+        return
+    probability = found.posterior.edges[present]
+    if probability.mean() < SETTLED:
+        few = [c for c, w in zip(m.contexts, prepared.shrinkage, strict=True) if w > 0.5]
+        listed = ", ".join(f"{c!r} ({m.counts[m.index(c)]} samples)" for c in few[:5])
+        borrowed = f"; more than half of the covariance of {len(few)} contexts is borrowed from the others: {listed}"
         warnings.warn(
-            f"more than half of the covariance of {len(few)} contexts is borrowed from the others: {listed}",
+            f"the graph is not settled by these data: of its {len(probability)} edges only {probability.sum():.1f} are "
+            f"expected to be right (fit.edges() has the probability of each){borrowed if few else ''}",
             FewSamplesWarning,
             stacklevel=4,
         )

@@ -178,7 +178,7 @@ def _starts(results: "Results") -> Found:
     n, agreed = details.get("n_starts", 0), details.get("n_agreed", 0)
     if n < 2:
         return None
-    text = f"{agreed} of {n} starts of the search ended within half a nat of the best likelihood."
+    text = f"{agreed} of {n} starts of the search ended within half a nat of the best."
     if agreed == 1:
         return "note", text + " The search is hard here: a better model may exist."
     return "good", text
@@ -218,10 +218,7 @@ def _edges(results: "Results") -> Found:
     if q.isna().all():
         return "open", f"{len(q)} edges without tests: {note or 'no standard errors'}."
     sure = int((q <= ALPHA).sum())
-    text = (
-        f"{sure} of {len(q)} edges have a q-value of {ALPHA:g} or less (false discoveries among all pairs of "
-        "latents, not only among those drawn)."
-    )
+    text = f"{sure} of {len(q)} edges have a q-value of {ALPHA:g} or less: other orders and graphs are counted in."
     return "note" if note or sure < len(q) else "good", text + (f" {_sentence(note)}" if note else "")
 
 
