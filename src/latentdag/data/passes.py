@@ -6,7 +6,7 @@ A file keeps the sums so far, and what they are sums of.
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +140,9 @@ def block_sums(
 ) -> Sums:
     """Return the sums over all rows of a reader, in blocks that come in order; see :func:`latentdag.stream.moments`."""
     size, copies = (len(plan.contexts), len(plan.names)), 1 + bool(len(plan.axes)) + (plan.C is not None)
+    copies += 2 * (plan.weigh is not None)  # what distances are measured by
     note = require_memory(reader.name, *size, copies, plan.block_bytes(), memory_limit)
-    sums = Accumulator(plan.contexts, plan.names, plan.sparse_products, cores(), plan.axes)
+    sums = Accumulator(plan.contexts, plan.names, plan.sparse_products, cores(), plan.axes, plan.weigh)
     file, done = None, 0
     if checkpoint is not None:
         file = ProgressFile(checkpoint, reader.identity(), plan.options(), checkpoint_seconds)
@@ -152,6 +153,17 @@ def block_sums(
         bar.advance(done)
         _add_blocks(reader, plan, sums, done, bar, file)
     return sums.finish()
+
+
+def block_map(reader: Reader, plan: Plan, function: Callable[..., Any], beside: np.ndarray) -> list[Any]:
+    """Return ``function(block, beside[rows])`` of every block of a reader, in order."""
+    row, made = 0, []
+    for block in ahead(reader.blocks(plan.block_rows)):
+        made.append(function(block, beside[row : row + block.shape[0]]))
+        row += block.shape[0]
+    if row != reader.n_rows:
+        raise ValueError(f"{reader.name} has {row} rows, but there are {reader.n_rows} labels")
+    return made
 
 
 def _add_blocks(

@@ -16,6 +16,7 @@ from latentdag.data import labels as lb
 from latentdag.data.accumulate import SPARSE_BELOW, density
 from latentdag.data.collinear import fine_axes
 from latentdag.data.matrices import as_dense, warn_of_counts
+from latentdag.data.robust import Weighing
 from latentdag.data.sources.opening import covariates
 from latentdag.data.sources.reader import Reader, digest, naming_source
 
@@ -48,6 +49,7 @@ class Plan:
     sparse_products : bool
     axes : (q, p + c) axes of nearly collinear features; q = 0 if there are none
     block_rows : rows of a block
+    weigh : weights of the rows, or None where all weigh the same
     """
 
     contexts: tuple[Hashable, ...]
@@ -58,6 +60,7 @@ class Plan:
     sparse_products: bool
     axes: np.ndarray
     block_rows: int
+    weigh: Weighing | None = None
 
     def covariates(self, rows: Any) -> np.ndarray | None:
         """Return the covariates of some rows (n, c), or None if there are none."""
@@ -80,8 +83,10 @@ class Plan:
         }
 
 
-def prepare(reader: Reader, control: Any, adjust: Any = None, block_rows: int | None = None) -> Plan:
-    """Plan the sums over a source, from its labels and its first rows.
+def prepare(
+    reader: Reader, control: Any, adjust: Any = None, block_rows: int | None = None, dense: bool = False
+) -> Plan:
+    """Plan the sums over a source, from its labels and its first rows; with dense products if that is asked for.
 
     Raises
     ------
@@ -100,7 +105,7 @@ def prepare(reader: Reader, control: Any, adjust: Any = None, block_rows: int | 
     first = next(reader.blocks(min(LOOK, n)))
     warn_of_counts(first, reader.name)
     share = density(first)
-    sparse_products = share < SPARSE_BELOW
+    sparse_products = share < SPARSE_BELOW and not dense
     axes = None if sparse_products else fine_axes(as_dense(first), codes[: first.shape[0]], len(more))
     if block_rows is None:
         block_rows = _rows_per_block(len(present), len(names), share if sparse_products else None)

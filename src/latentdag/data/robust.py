@@ -1,0 +1,304 @@
+"""Robust moments: rows far from the others of their context weigh less, or nothing.
+
+Every context is one cloud of rows, with a center μ and a scatter S. A row weighs by its distance
+
+    D² = (x − μ)ᵀ S⁻¹ (x − μ),    w = 1 up to D² = a, falling smoothly to w = 0 at D² = b,
+
+and μ, S are the weighted mean and covariance of the rows, the latter times γ = r E[w] / E[w D²], which makes it
+consistent for Gaussian rows in r dimensions. *a* and *b* are distances that a Gaussian row exceeds once in 100 and once
+in 100,000 times, given how many rows are behind S. A weight that falls to zero is needed: with weights c/D² one per cent
+of rows that lie together would still add c/100 to the variance in their direction.
+
+S⁻¹ is taken on the range of S. A row that leaves the range has no distance, and no weight: where clean rows fill fewer
+dimensions than there are features, outliers fill them all.
+
+Weights and moments depend on each other. They begin with a pilot, a small sample of rows, and the three quarters of it
+that are closest together (concentration steps from a covariance of directions), and are settled on the pilot; then two
+passes over all rows follow. docs/math.md, Robust moments.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from latentdag.core.linalg import range_axes
+from latentdag.data.accumulate import OUTLYING, Sums, by_context
+from latentdag.data.adjust import RANK_TOLERANCE, residual_covariances, solved
+
+if TYPE_CHECKING:  # moments are made further up
+    from latentdag.data.moments import Moments
+
+#: Shares of Gaussian rows that weigh less than one, and nothing.
+LESS, NOTHING = 1e-2, 1e-5
+
+#: Share of the rows that are taken to be clean at first, and that must turn out to be.
+CLEAN = 0.75
+
+#: Distance from the range of the clean rows, in deviations of the features, that is more than rounding.
+OFF_RANGE = 1e-5
+
+#: Share of rows that may differ from a value that all others have, and be called outliers.
+FEW = 0.05
+
+#: Concentration steps, steps of weights on the pilot, and rounds with covariates, at most.
+STEPS, ROUNDS = 100, 3
+
+#: Nodes and weights of Gauss-Legendre quadrature on [0, 1].
+_NODES, _WEIGHTS = (np.polynomial.legendre.leggauss(40) + np.array([[1.0], [0.0]])) / 2
+
+
+class Cuts(NamedTuple):
+    """Squared distances between which weights fall, and what makes the covariance consistent."""
+
+    a: float
+    b: float
+    gamma: float
+
+
+def cuts(r: int, n: float) -> Cuts:
+    """Return the cuts for distances in r dimensions, from a covariance of n rows.
+
+    Examples
+    --------
+    >>> tuple(round(value, 3) for value in cuts(5, 1e9))
+    (15.086, 30.856, 1.003)
+    """
+    if r == 0:
+        return Cuts(np.inf, np.inf, 1.0)
+    # a Gaussian row that is not among the n has r(n² − 1)/(n(n − r)) times F(r, n − r)
+    free = max(n - r, 1.0)
+    a, b = (float(r * (n * n - 1) / (n * free) * special.fdtri(r, free, 1 - share)) for share in (LESS, NOTHING))
+    D2 = a + (b - a) * _NODES
+    density = (b - a) * _WEIGHTS * np.exp(special.xlogy(r / 2 - 1, D2 / 2) - D2 / 2 - special.gammaln(r / 2)) / 2
+    falling = _falling(_NODES) * density
+    mean_w = special.chdtr(r, a) + falling.sum()
+    mean_wD2 = r * special.chdtr(r + 2, a) + (falling * D2).sum()
+    return Cuts(a, b, float(r * mean_w / mean_wD2))
+
+
+def _falling(t: np.ndarray) -> np.ndarray:
+    """Return weights that fall from one at t = 0 to zero at t = 1, level at both ends."""
+    return np.asarray((1 - t) ** 2 * (1 + 2 * t))
+
+
+class Cloud:
+    """One context's center and scatter, and the weights that follow from them.
+
+    Parameters
+    ----------
+    center : (p,)
+    S : (p, p)
+    n : rows behind them, or their weights' sum
+    """
+
+    def __init__(self, center: np.ndarray, S: np.ndarray, n: float):
+        axes = range_axes(S)
+        self.center, self.r, self.cuts = center, len(axes), cuts(len(axes), n)
+        L = np.linalg.cholesky(axes @ S @ axes.T)
+        self.T = np.linalg.solve(L, axes)  # white coordinates (r, p)
+        self.deviations = np.sqrt(np.diagonal(S))
+        self.deviations = np.where(self.deviations > 0, self.deviations, 1.0)
+        self.V = axes * self.deviations if self.r < len(S) else None  # orthonormal rows (r, p)
+
+    def distances(self, X: np.ndarray) -> np.ndarray:
+        """Return D² of rows (n, p); infinite off the range."""
+        Y = X - self.center
+        D2 = np.square(Y @ self.T.T).sum(axis=1)
+        if self.V is not None:
+            Y /= self.deviations
+            D2[np.linalg.norm(Y - (Y @ self.V.T) @ self.V, axis=1) > OFF_RANGE] = np.inf
+        return np.asarray(D2)
+
+    def weights(self, X: np.ndarray) -> np.ndarray:
+        """Return the weights of rows (n, p)."""
+        D2, (a, b, _) = self.distances(X), self.cuts
+        falls = D2 > a
+        w = np.where(np.isnan(D2), np.nan, 1.0)
+        w[falls] = _falling(np.minimum((D2[falls] - a) / (b - a), 1.0)) if np.isfinite(a) else 0.0
+        return w
+
+
+def settled(X: np.ndarray) -> tuple[Cloud, np.ndarray]:
+    """Return the cloud of rows (n, p) of one context, and their weights (n,), which agree with each other."""
+    at = np.median(X, axis=0)
+    Y = X - at
+    cloud, w = _concentrated(Y), np.ones(len(Y))
+    for _ in range(STEPS):
+        before, w = w, cloud.weights(Y)
+        if np.abs(w - before).max() < 1e-10 or w.sum() <= 1:
+            break
+        cloud = _weighted(Y, w, cloud.cuts.gamma)
+    cloud.center = cloud.center + at
+    return cloud, w
+
+
+def _weighted(Y: np.ndarray, w: np.ndarray, gamma: float) -> Cloud:
+    """Return the cloud of weighted rows."""
+    n = w.sum()
+    center = w @ Y / n
+    Z = np.sqrt(w)[:, None] * (Y - center)
+    return Cloud(center, gamma * (Z.T @ Z) / max(n - 1, 1.0), n)
+
+
+def _concentrated(Y: np.ndarray) -> Cloud:
+    """Return the cloud of the three quarters of the rows (n, p) that are closest together (Rousseeuw's MCD).
+
+    Steps begin with the covariance of directions from the median, in which no row counts more than another. A row in a
+    dimension of its own is as far away as can be, so rows off the range of all others leave first.
+    """
+    size = np.median(np.abs(Y), axis=0)
+    size = np.where(size > 0, size, np.abs(Y).mean(axis=0))
+    U = Y / np.where(size > 0, size, 1.0)
+    norm = np.linalg.norm(U, axis=1)
+    U /= np.where(norm > 0, norm, 1.0)[:, None]
+    h = int(np.ceil(CLEAN * len(Y)))
+    D2 = Cloud(np.zeros(Y.shape[1]), U.T @ U / len(U), h).distances(U * norm[:, None])
+    core = np.zeros(0, dtype=int)
+    for _ in range(STEPS):
+        before, core = core, np.sort(np.argsort(D2, kind="stable")[:h])
+        if np.array_equal(core, before):
+            break
+        cloud = _weighted(Y[core], np.ones(h), 1.0)
+        D2 = cloud.distances(Y)
+    middle = np.median(D2)
+    if cloud.r and np.isfinite(middle):  # the closest rows have too small a scatter
+        cloud.T /= np.sqrt(middle / special.chdtri(cloud.r, 0.5))
+    return cloud
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """The weights of rows of several contexts, called with a context's position and rows (n, p + c).
+
+    Attributes
+    ----------
+    clouds : one for each context
+    beta : (c, p) or None
+        Of covariates, which are the last c columns: rows are measured without them.
+    """
+
+    clouds: tuple[Cloud, ...]
+    beta: np.ndarray | None = None
+
+    def __call__(self, k: int, rows: np.ndarray) -> np.ndarray:
+        return self.clouds[k].weights(_without(rows, self.beta))
+
+    def of(self, members: Sequence[int]) -> "Weighing":
+        """Return the weighing of some contexts only."""
+        return Weighing(tuple(self.clouds[k] for k in members), self.beta)
+
+    def consistent(self, sums: Sums, rows: np.ndarray, contexts: Sequence[Hashable]) -> Sums:
+        """Return weighted sums as sums of the rows (K,) that are not outlying.
+
+        Raises
+        ------
+        ValueError
+            If too many rows of a context are outlying.
+        """
+        for label, out, n in zip(contexts, sums.outlying, rows, strict=True):
+            if out > (1 - CLEAN) * n:
+                raise ValueError(
+                    f"context {label!r}: {out} of {n} rows are outlying, so there are no weights to trust: robust "
+                    f"moments need {CLEAN:.0%} of the rows in one cloud. Give rows of different kinds contexts of their "
+                    "own, or use robust=False"
+                )
+        counts = rows - sums.outlying
+        gamma = np.array([cloud.cuts.gamma for cloud in self.clouds])
+        scale = (gamma * np.maximum(counts - 1, 1) / np.maximum(sums.counts - 1, 1))[:, None, None]
+        for scatters in (sums.scatters, sums.along):
+            scatters *= scale
+        return sums._replace(counts=counts)
+
+    def again(self, joint: "Moments", beta: np.ndarray | None) -> "Weighing":
+        """Return the weights that follow from moments of all columns, and the covariates' coefficients (c, p)."""
+        if beta is None:
+            means, covariances = joint.means, joint.covariances
+        else:
+            means, covariances = _without(joint.means, beta), residual_covariances(joint.covariances, beta)
+        return Weighing(tuple(map(Cloud, means, covariances, joint.counts)), beta)
+
+
+def _without(rows: np.ndarray, beta: np.ndarray | None) -> np.ndarray:
+    """Return the features (n, p) of rows (n, p + c), the covariates regressed out."""
+    return rows if beta is None else rows[:, : -len(beta)] - rows[:, -len(beta) :] @ beta
+
+
+def pilot_weighing(
+    rows: np.ndarray, codes: np.ndarray, contexts: Sequence[Hashable], names: Sequence[str], n_covariates: int
+) -> Weighing:
+    """Return the first weights, from a pilot.
+
+    Parameters
+    ----------
+    rows : (n, p + c)
+        Features and covariates.
+    codes : (n,) position of each row's context
+    contexts : K labels
+    names : of the features, then of the covariates
+    n_covariates : c
+
+    Raises
+    ------
+    ValueError
+        If a context has too few rows for its dimensions, or a feature the same value in most of its rows.
+    """
+    p = rows.shape[1] - n_covariates
+    groups = [group for _, group in by_context(codes)]
+    beta = _first_beta(rows[:, :p], rows[:, p:], groups) if n_covariates else None
+    for _ in range(ROUNDS if n_covariates else 1):
+        X = _without(rows, beta)
+        found = [settled(X[group]) for group in groups]
+        if n_covariates:
+            w = np.empty(len(rows))
+            for group, (_, own) in zip(groups, found, strict=True):
+                w[group] = own
+            beta = _weighted_beta(rows[:, :p], rows[:, p:], w, groups)
+    for label, group, (cloud, w) in zip(contexts, groups, found, strict=True):
+        _check_cloud(X[group], cloud, w, label, names)
+    return Weighing(tuple(cloud for cloud, _ in found), beta)
+
+
+def _check_cloud(X: np.ndarray, cloud: Cloud, w: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
+    """Complain about the pilot (n, p) of a context that no cloud can be trusted of."""
+    clean = w >= OUTLYING
+    one = np.ptp(X[clean], axis=0) == 0 if clean.any() else np.zeros(X.shape[1], dtype=bool)
+    others = np.where(one, (X != X[np.argmax(clean)]).mean(axis=0), 0.0)
+    if others.max() > FEW:
+        j = int(np.argmax(others))
+        raise ValueError(
+            f"context {label!r}: feature {names[j]!r} has the value {X[np.argmax(clean), j]:g} in {1 - others[j]:.0%} of "
+            "the rows, so how far the other rows are away cannot be measured: leave it out, or use robust=False"
+        )
+    if len(X) < 2 * cloud.r:
+        raise ValueError(
+            f"context {label!r} has {len(X)} rows, which vary in {cloud.r} dimensions or more: robust moments need at "
+            "least twice as many rows as dimensions. Take fewer features, or use robust=False"
+        )
+
+
+def _first_beta(X: np.ndarray, C: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Return coefficients (c, p) of the covariates by least absolute distances, about the contexts' medians."""
+    Y = X.copy()
+    for group in groups:
+        Y[group] -= np.median(X[group], axis=0)
+    size = np.abs(Y).mean(axis=0)
+    size = np.where(size > 0, size, 1.0)
+    beta = np.zeros((C.shape[1], X.shape[1]))
+    for _ in range(10):
+        far = np.linalg.norm((Y - C @ beta) / size, axis=1)
+        beta = _weighted_beta(X, C, 1 / np.maximum(far, 1e-3 * np.median(far) or 1.0), groups)
+    return beta
+
+
+def _weighted_beta(X: np.ndarray, C: np.ndarray, w: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the weighted least squares (c, p) of features on covariates, with one intercept per context."""
+    X, within = X.copy(), C.copy()
+    for group in groups:
+        share = w[group] / max(w[group].sum(), 1e-300)
+        X[group] -= share @ X[group]
+        within[group] -= share @ C[group]
+    within[:, (within**2).sum(axis=0) <= RANK_TOLERANCE * (C**2).sum(axis=0)] = 0.0
+    return solved((w[:, None] * within).T @ within, (w[:, None] * within).T @ X)
