@@ -69,6 +69,8 @@ class Sums(NamedTuple):
         Axes of nearly collinear features; none, q = 0, where nothing is collinear.
     along : (K, q, q) scatters of ``axes @ x``
     outlying : (K,) rows that weigh less than half
+    sample : positions of contexts (m,) and rows (m, p), or None
+        Some of the rows, to look whether a few of them carry much.
     """
 
     counts: np.ndarray
@@ -77,6 +79,7 @@ class Sums(NamedTuple):
     axes: np.ndarray
     along: np.ndarray
     outlying: np.ndarray
+    sample: tuple[np.ndarray, np.ndarray] | None = None
 
 
 #: Sums of one context: count, mean (2, p), scatter, scatter along axes, outlying rows. Scatters are whole or packed
@@ -186,10 +189,10 @@ class Accumulator:
     @_QUIET
     def _add_chunk(self, k: int, part: np.ndarray) -> bool:
         """Add rows of one context, overwriting them; return False if a sum of them is not finite."""
-        if self.counts[k] == 0:
-            self.pilots[k] = _mean_within(part)
-        self._settle(k, len(part))
         w = None if self.weigh is None else self.weigh(k, part)
+        if self.counts[k] == 0:
+            self.pilots[k] = _mean_within(part if w is None else part[w > 0])
+        self._settle(k, len(part))
         part -= self.pilots[k]
         total = part.sum(axis=0) if w is None else w @ part
         self.counts[k] += len(part) if w is None else w.sum()

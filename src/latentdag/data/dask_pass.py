@@ -15,6 +15,7 @@ import numpy as np
 
 from latentdag.data.accumulate import Accumulator, ContextSums, Sums, merged_sums, mirror_lower
 from latentdag.data.matrices import as_rows
+from latentdag.data.pilot import taken
 from latentdag.data.prepare import Plan, require_memory
 from latentdag.data.sources.reader import Reader, naming_source
 from latentdag.optional import optional
@@ -42,13 +43,14 @@ def dask_sums(reader: Reader, plan: Plan, split_every: int, memory_limit: float 
     if split_every < 2:
         raise ValueError(f"split_every must be at least 2, got {split_every}")
     dask = optional("dask", "big", "a Dask array")
-    X = reader.dask
-    X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X  # chunks of whole rows
+    X = _whole_rows(reader)
     axes = dask.delayed(plan.axes)
     groups = _partials(dask.delayed, X, plan, reader.chosen, axes)
+    wanted = plan.sample()
+    looks = [] if wanted is None else _each(dask.delayed, X, taken, wanted, reader.chosen)
     with naming_source(reader.name):
-        (parts,) = dask.compute([_tree(dask.delayed, partials, axes, split_every) for partials in groups])
-    return _unpacked(parts, plan)
+        parts, rows = dask.compute([_tree(dask.delayed, partials, axes, split_every) for partials in groups], looks)
+    return _unpacked(parts, plan)._replace(sample=rows and (plan.codes[wanted], np.concatenate(rows)) or None)
 
 
 def _partials(delayed: Any, X: Any, plan: Plan, chosen: np.ndarray | None, axes: Any) -> list[list[Any]]:
@@ -94,14 +96,22 @@ def _tree(delayed: Any, parts: list[Any], axes: Any, split_every: int) -> Any:
 
 def dask_map(reader: Reader, function: Callable[..., Any], beside: np.ndarray) -> list[Any]:
     """Return ``function(block, beside[rows])`` of every block of a reader's Dask array, made where its chunks are."""
-    delayed = optional("dask", "big", "a Dask array").delayed
-    X, chosen = reader.dask, reader.chosen
-    X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
+    dask = optional("dask", "big", "a Dask array")
+    with naming_source(reader.name):
+        return list(dask.compute(*_each(dask.delayed, _whole_rows(reader), function, beside, reader.chosen)))
+
+
+def _each(delayed: Any, X: Any, function: Callable[..., Any], beside: np.ndarray, chosen: np.ndarray | None) -> list:
+    """Return ``function(block, beside[rows])`` of every block; nothing is computed yet."""
     parts = np.split(beside, np.cumsum(X.chunks[0])[:-1])
     blocks = X.to_delayed().ravel()
-    tasks = [delayed(_applied)(function, block, part, chosen) for block, part in zip(blocks, parts, strict=True)]
-    with naming_source(reader.name):
-        return list(optional("dask", "big", "a Dask array").compute(*tasks))
+    return [delayed(_applied)(function, block, part, chosen) for block, part in zip(blocks, parts, strict=True)]
+
+
+def _whole_rows(reader: Reader) -> Any:
+    """Return a reader's Dask array in chunks of whole rows."""
+    X = reader.dask
+    return X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
 
 
 # ---- tasks ------------------------------------------------------------------------------------------------------

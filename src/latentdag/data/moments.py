@@ -26,7 +26,7 @@ from latentdag.data.matrices import check_finite
 from latentdag.data.passes import block_map, block_sums
 from latentdag.data.pilot import PILOT_ROWS, ROWS_PER_FEATURE, pilot_rows, row_keys, taken
 from latentdag.data.prepare import Plan, prepare, require_memory
-from latentdag.data.robust import Weighing, pilot_weighing
+from latentdag.data.robust import Weighing, pilot_weighing, warn_of_outliers
 from latentdag.data.schema import Layout
 from latentdag.data.sources.annotated import AnnDataReader, check_cells, chosen_features, obs_column
 from latentdag.data.sources.opening import open_source
@@ -448,7 +448,10 @@ def moments(
         with naming_source(reader.name):
             if plan.weigh is not None:
                 sums = plan.weigh.consistent(sums, np.bincount(plan.codes), plan.contexts)
-            return _of_sums(plan.contexts, plan.control, plan.names, sums, plan.weigh is not None)
+            made = _of_sums(plan.contexts, plan.control, plan.names, sums, plan.weigh is not None)
+        if sums.sample is not None and len(sums.sample[0]):
+            warn_of_outliers(made, *sums.sample)
+        return made
 
     try:
         plan = prepare(reader, control, adjust, block_rows, dense=bool(robust))
@@ -477,6 +480,8 @@ def _pilot(reader: Reader, plan: Plan, in_place: bool, memory_limit: float | Non
     with naming_source(reader.name):
         for k, group in by_context(codes):
             check_finite(rows[group], np.flatnonzero(chosen)[group], plan.contexts[k], plan.names)
+            largest = np.abs(rows[group]).max(axis=0)
+            check_sizes(largest[None], np.zeros((1, p, p)), [plan.contexts[k]], plan.names)
         if plan.C is not None:
             rows = np.hstack([rows, plan.C[chosen]])
         return pilot_weighing(rows, codes, plan.contexts, plan.names, len(plan.names) - p)

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from latentdag.data.accumulate import Accumulator, Sums, cores
 from latentdag.data.matrices import is_sparse
+from latentdag.data.pilot import taken
 from latentdag.data.prepare import FEW_VALUES, Plan, require_memory
 from latentdag.data.schema import FieldError, Layout
 from latentdag.data.sources.reader import Reader, ahead, naming_source, rebatch
@@ -151,8 +152,8 @@ def block_sums(
         if bar.show:
             bar.stream.write(f"{note}\n")
         bar.advance(done)
-        _add_blocks(reader, plan, sums, done, bar, file)
-    return sums.finish()
+        sample = _add_blocks(reader, plan, sums, done, bar, file)
+    return sums.finish()._replace(sample=sample)
 
 
 def block_map(reader: Reader, plan: Plan, function: Callable[..., Any], beside: np.ndarray) -> list[Any]:
@@ -168,15 +169,17 @@ def block_map(reader: Reader, plan: Plan, function: Callable[..., Any], beside: 
 
 def _add_blocks(
     reader: Reader, plan: Plan, sums: Accumulator, done: int, bar: Progress, file: ProgressFile | None
-) -> None:
-    """Add all blocks but the first ``done`` to the sums, and write these to a file now and then."""
-    row = done * plan.block_rows
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Add all blocks but the first ``done`` to the sums, and write these to a file now and then; return a sample."""
+    row, wanted, sample = done * plan.block_rows, plan.sample(), [(plan.codes[:0], np.zeros((0, len(plan.names))))]
     for block in ahead(_blocks(reader, plan, row)):
         here = slice(row, row + block.shape[0])
         if here.stop > reader.n_rows:
             raise ValueError(f"{reader.name} has more rows than labels ({reader.n_rows}): one label per row is needed")
         with naming_source(reader.name):
             sums.add(block, plan.codes[here], np.arange(here.start, here.stop), plan.covariates(here))
+        if wanted is not None:
+            sample.append((plan.codes[here][wanted[here]], taken(block, wanted[here])))
         row, done = here.stop, done + 1
         bar.advance()
         if file and (file.due() or row == reader.n_rows):
@@ -185,6 +188,8 @@ def _add_blocks(
             bar.say("")
     if row < reader.n_rows:
         raise ValueError(f"{reader.name} ends after {row} rows, but there are {reader.n_rows} labels")
+    codes, rows = zip(*sample, strict=True)
+    return None if wanted is None else (np.concatenate(codes), np.concatenate(rows))
 
 
 def _blocks(reader: Reader, plan: Plan, start: int) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from latentdag.data import labels as lb
-from latentdag.data.accumulate import SPARSE_BELOW, density
+from latentdag.data.accumulate import SPARSE_BELOW, by_context, density
 from latentdag.data.collinear import fine_axes
 from latentdag.data.matrices import as_dense, warn_of_counts
 from latentdag.data.robust import Weighing
@@ -30,6 +30,9 @@ SPARSE_VALUES = 2**25
 #: Rows of a block at most, and rows of the first look.
 MAX_ROWS = 2**18
 LOOK = 2048
+
+#: Values of the rows that are looked at for outliers, at most.
+SAMPLE_VALUES = 2**23
 
 #: Share of the free memory that moments may take unless the user sets ``memory_limit``.
 SHARE = 0.8
@@ -49,6 +52,7 @@ class Plan:
     sparse_products : bool
     axes : (q, p + c) axes of nearly collinear features; q = 0 if there are none
     block_rows : rows of a block
+    counted : whether the values look like raw counts
     weigh : weights of the rows, or None where all weigh the same
     """
 
@@ -60,7 +64,22 @@ class Plan:
     sparse_products: bool
     axes: np.ndarray
     block_rows: int
+    counted: bool = False
     weigh: Weighing | None = None
+
+    def sample(self) -> np.ndarray | None:
+        """Return which rows (n,) to look at for outliers, evenly spaced in each context, or None for none.
+
+        Few values that are not zero are always far from the others, so counts and sparse data are not looked at; nor are
+        data with covariates, which may explain them.
+        """
+        if self.counted or self.sparse_products or self.weigh is not None or self.C is not None:
+            return None
+        most = max(1, min(LOOK, SAMPLE_VALUES // (len(self.contexts) * len(self.names))))
+        chosen = np.zeros(len(self.codes), dtype=bool)
+        for _, group in by_context(self.codes):
+            chosen[group[:: -(-len(group) // most)]] = True
+        return chosen
 
     def covariates(self, rows: Any) -> np.ndarray | None:
         """Return the covariates of some rows (n, c), or None if there are none."""
@@ -103,7 +122,7 @@ def prepare(
     order = sorted(range(len(present)), key=lambda k: (control is not None and present[k] != control, k))
     C, more = covariates(reader, adjust)
     first = next(reader.blocks(min(LOOK, n)))
-    warn_of_counts(first, reader.name)
+    counted = warn_of_counts(first, reader.name)
     share = density(first)
     sparse_products = share < SPARSE_BELOW and not dense
     axes = None if sparse_products else fine_axes(as_dense(first), codes[: first.shape[0]], len(more))
@@ -120,6 +139,7 @@ def prepare(
         sparse_products=sparse_products,
         axes=np.zeros((0, len(names) + len(more))) if axes is None else axes,
         block_rows=block_rows,
+        counted=counted,
     )
 
 

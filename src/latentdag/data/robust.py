@@ -17,6 +17,7 @@ that are closest together (concentration steps from a covariance of directions),
 passes over all rows follow. docs/math.md, Robust moments.
 """
 
+import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,9 +25,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import special
 
-from latentdag.core.linalg import range_axes
+from latentdag.core.linalg import range_axes, unit_diagonal
 from latentdag.data.accumulate import OUTLYING, Sums, by_context
 from latentdag.data.adjust import RANK_TOLERANCE, residual_covariances, solved
+
+from latentdag.errors import OutlierWarning
 
 if TYPE_CHECKING:  # moments are made further up
     from latentdag.data.moments import Moments
@@ -42,6 +45,9 @@ OFF_RANGE = 1e-5
 
 #: Share of rows that may differ from a value that all others have, and be called outliers.
 FEW = 0.05
+
+#: Share of the variance in one direction that a few far rows must carry to be worth a warning.
+MUCH = 0.3
 
 #: Concentration steps, steps of weights on the pilot, and rounds with covariates, at most.
 STEPS, ROUNDS = 100, 3
@@ -99,8 +105,7 @@ class Cloud:
         self.center, self.r, self.cuts = center, len(axes), cuts(len(axes), n)
         L = np.linalg.cholesky(axes @ S @ axes.T)
         self.T = np.linalg.solve(L, axes)  # white coordinates (r, p)
-        self.deviations = np.sqrt(np.diagonal(S))
-        self.deviations = np.where(self.deviations > 0, self.deviations, 1.0)
+        self.deviations = unit_diagonal(S)[1]
         self.V = axes * self.deviations if self.r < len(S) else None  # orthonormal rows (r, p)
 
     def distances(self, X: np.ndarray) -> np.ndarray:
@@ -302,3 +307,40 @@ def _weighted_beta(X: np.ndarray, C: np.ndarray, w: np.ndarray, groups: Sequence
         within[group] -= share @ C[group]
     within[:, (within**2).sum(axis=0) <= RANK_TOLERANCE * (C**2).sum(axis=0)] = 0.0
     return solved((w[:, None] * within).T @ within, (w[:, None] * within).T @ X)
+
+
+def warn_of_outliers(m: "Moments", codes: np.ndarray, rows: np.ndarray) -> None:
+    """Warn where a few rows carry much of a context's covariance.
+
+    Parameters
+    ----------
+    m : Moments
+    codes : (n,) position of each row's context
+    rows : (n, p)
+        Some of the rows behind the moments, or all.
+    """
+    found = []
+    for k, group in by_context(codes):
+        X = rows[group]
+        kept = np.flatnonzero((X == np.median(X, axis=0)).mean(axis=0) < 0.5)  # others have no scale to be far in
+        if not len(kept):
+            continue
+        cloud = Cloud(m.means[k, kept], m.covariances[k][np.ix_(kept, kept)], m.counts[k])
+        D2 = cloud.distances(X[:, kept])
+        far = np.isfinite(D2) & (D2 > cloud.cuts.b)
+        if far.any():
+            Z = (X[far][:, kept] - cloud.center) @ cloud.T.T
+            share, directions = np.linalg.eigh(Z.T @ Z / len(X))
+            loading = np.linalg.lstsq(cloud.T, directions[:, -1], rcond=None)[0] / cloud.deviations
+            found.append((share[-1], far.sum(), len(X), k, kept[np.argmax(np.abs(loading))]))
+    worst = max(found, default=(0.0,))
+    if worst[0] > MUCH:
+        share, far, n, k, j = worst
+        others = sum(each[0] > MUCH for each in found) - 1
+        warnings.warn(
+            f"context {m.contexts[k]!r}{f' and {others} others' if others else ''}: {far} of {n} rows lie far from the "
+            f"rest and carry {min(share, 1):.0%} of the variance in one direction (feature {m.feature_names[j]!r} above all): look "
+            "at them, or let them weigh less with robust=True",
+            OutlierWarning,
+            stacklevel=5,
+        )
