@@ -158,7 +158,9 @@ def test_copies_of_a_row_are_chosen_one_by_one():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_covariates_are_regressed_out_as_if_rows_were_clean(seed):
     X, labels, bad, rng = clean(seed)
-    covariates = pd.DataFrame({"depth": rng.normal(size=len(X)), "batch": rng.choice(list("abc"), len(X), p=[0.7, 0.28, 0.02])})
+    covariates = pd.DataFrame(
+        {"depth": rng.normal(size=len(X)), "batch": rng.choice(list("abc"), len(X), p=[0.7, 0.28, 0.02])}
+    )
     effect = 5 * covariates[["depth"]].to_numpy() + 8.0 * (covariates[["batch"]] == "c").to_numpy()
     without, m = robust(X, labels), robust(X + effect, labels, adjust=covariates)
     assert np.abs(m.outliers - without.outliers).max() <= 2  # the rare batch is not outlying

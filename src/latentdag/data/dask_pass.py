@@ -50,7 +50,8 @@ def dask_sums(reader: Reader, plan: Plan, split_every: int, memory_limit: float 
     looks = [] if wanted is None else _each(dask.delayed, X, taken, wanted, reader.chosen)
     with naming_source(reader.name):
         parts, rows = dask.compute([_tree(dask.delayed, partials, axes, split_every) for partials in groups], looks)
-    return _unpacked(parts, plan)._replace(sample=rows and (plan.codes[wanted], np.concatenate(rows)) or None)
+    sample = None if wanted is None else (plan.codes[wanted], np.concatenate(rows))
+    return _unpacked(parts, plan)._replace(sample=sample)
 
 
 def _partials(delayed: Any, X: Any, plan: Plan, chosen: np.ndarray | None, axes: Any) -> list[list[Any]]:

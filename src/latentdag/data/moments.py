@@ -437,7 +437,9 @@ def moments(
     if robust not in (False, True):
         raise ValueError(f"robust must be True or False, got {robust!r}")
     if robust and checkpoint is not None:
-        raise ValueError("a checkpoint keeps the sums of one pass, and robust=True needs several: leave one of them away")
+        raise ValueError(
+            "a checkpoint keeps the sums of one pass, and robust=True needs several: leave one of them away"
+        )
     in_place = split_every is not None and reader.dask is not None and checkpoint is None and block_rows is None
 
     def summed(plan: Plan) -> Moments:

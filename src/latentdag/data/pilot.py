@@ -1,7 +1,7 @@
 """A small sample of the rows of every context, for a first robust guess: which rows, and how to get them.
 
-Rows are chosen by what they hold: each has a key, a hash of its values, and the rows with the smallest keys are taken. So
-the choice depends neither on the order of the rows or features, nor on blocks or containers, and a seed is not needed.
+Rows are chosen by what they hold: each has a key, a hash of its values, and the rows with the smallest keys are taken.
+So the choice depends neither on the order of rows or features, nor on blocks or containers, and needs no seed.
 """
 
 from typing import Any

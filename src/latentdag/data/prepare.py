@@ -70,8 +70,8 @@ class Plan:
     def sample(self) -> np.ndarray | None:
         """Return which rows (n,) to look at for outliers, evenly spaced in each context, or None for none.
 
-        Few values that are not zero are always far from the others, so counts and sparse data are not looked at; nor are
-        data with covariates, which may explain them.
+        Few values that are not zero are always far from the others, so counts and sparse data are not looked at. Nor
+        are data with covariates, which may explain them.
         """
         if self.counted or self.sparse_products or self.weigh is not None or self.C is not None:
             return None

@@ -6,8 +6,8 @@ Every context is one cloud of rows, with a center μ and a scatter S. A row weig
 
 and μ, S are the weighted mean and covariance of the rows, the latter times γ = r E[w] / E[w D²], which makes it
 consistent for Gaussian rows in r dimensions. *a* and *b* are distances that a Gaussian row exceeds once in 100 and once
-in 100,000 times, given how many rows are behind S. A weight that falls to zero is needed: with weights c/D² one per cent
-of rows that lie together would still add c/100 to the variance in their direction.
+in 100,000 times, given how many rows are behind S. A weight must fall to zero: with weights c/D² one per cent of rows
+that lie together would still add c/100 to the variance in their direction.
 
 S⁻¹ is taken on the range of S. A row that leaves the range has no distance, and no weight: where clean rows fill fewer
 dimensions than there are features, outliers fill them all.
@@ -18,7 +18,7 @@ passes over all rows follow. docs/math.md, Robust moments.
 """
 
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +28,6 @@ from scipy import special
 from latentdag.core.linalg import range_axes, unit_diagonal
 from latentdag.data.accumulate import OUTLYING, Sums, by_context
 from latentdag.data.adjust import RANK_TOLERANCE, residual_covariances, solved
-
 from latentdag.errors import OutlierWarning
 
 if TYPE_CHECKING:  # moments are made further up
@@ -77,12 +76,12 @@ def cuts(r: int, n: float) -> Cuts:
     # a Gaussian row that is not among the n has r(n² − 1)/(n(n − r)) times F(r, n − r)
     free = max(n - r, 1.0)
     a, b = (float(r * (n * n - 1) / (n * free) * special.fdtri(r, free, 1 - share)) for share in (LESS, NOTHING))
-    D2 = a + (b - a) * _NODES
-    density = (b - a) * _WEIGHTS * np.exp(special.xlogy(r / 2 - 1, D2 / 2) - D2 / 2 - special.gammaln(r / 2)) / 2
+    d2 = a + (b - a) * _NODES
+    density = (b - a) * _WEIGHTS * np.exp(special.xlogy(r / 2 - 1, d2 / 2) - d2 / 2 - special.gammaln(r / 2)) / 2
     falling = _falling(_NODES) * density
     mean_w = special.chdtr(r, a) + falling.sum()
-    mean_wD2 = r * special.chdtr(r + 2, a) + (falling * D2).sum()
-    return Cuts(a, b, float(r * mean_w / mean_wD2))
+    mean_wd2 = r * special.chdtr(r + 2, a) + (falling * d2).sum()
+    return Cuts(a, b, float(r * mean_w / mean_wd2))
 
 
 def _falling(t: np.ndarray) -> np.ndarray:
@@ -111,18 +110,18 @@ class Cloud:
     def distances(self, X: np.ndarray) -> np.ndarray:
         """Return D² of rows (n, p); infinite off the range."""
         Y = X - self.center
-        D2 = np.square(Y @ self.T.T).sum(axis=1)
+        d2 = np.square(Y @ self.T.T).sum(axis=1)
         if self.V is not None:
             Y /= self.deviations
-            D2[np.linalg.norm(Y - (Y @ self.V.T) @ self.V, axis=1) > OFF_RANGE] = np.inf
-        return np.asarray(D2)
+            d2[np.linalg.norm(Y - (Y @ self.V.T) @ self.V, axis=1) > OFF_RANGE] = np.inf
+        return np.asarray(d2)
 
     def weights(self, X: np.ndarray) -> np.ndarray:
         """Return the weights of rows (n, p)."""
-        D2, (a, b, _) = self.distances(X), self.cuts
-        falls = D2 > a
-        w = np.where(np.isnan(D2), np.nan, 1.0)
-        w[falls] = _falling(np.minimum((D2[falls] - a) / (b - a), 1.0)) if np.isfinite(a) else 0.0
+        d2, (a, b, _) = self.distances(X), self.cuts
+        falls = d2 > a
+        w = np.where(np.isnan(d2), np.nan, 1.0)
+        w[falls] = _falling(np.minimum((d2[falls] - a) / (b - a), 1.0)) if np.isfinite(a) else 0.0
         return w
 
 
@@ -160,16 +159,16 @@ def _concentrated(Y: np.ndarray) -> Cloud:
     norm = np.linalg.norm(U, axis=1)
     U /= np.where(norm > 0, norm, 1.0)[:, None]
     h = int(np.ceil(CLEAN * len(Y)))
-    D2 = Cloud(np.zeros(Y.shape[1]), U.T @ U / len(U), h).distances(U * norm[:, None])
+    d2 = Cloud(np.zeros(Y.shape[1]), U.T @ U / len(U), h).distances(U * norm[:, None])
     core = np.zeros(0, dtype=int)
     for _ in range(STEPS):
-        before, core = core, np.sort(np.argsort(D2, kind="stable")[:h])
+        before, core = core, np.sort(np.argsort(d2, kind="stable")[:h])
         if np.array_equal(core, before):
             break
         cloud = _weighted(Y[core], np.ones(h), 1.0)
-        D2 = cloud.distances(Y)
-    middle = np.median(D2)
-    if cloud.r and np.isfinite(middle):  # the closest rows have too small a scatter
+        d2 = cloud.distances(Y)
+    middle = np.median(d2)
+    if cloud.r and 0 < middle < np.inf:  # the closest rows have too small a scatter
         cloud.T /= np.sqrt(middle / special.chdtri(cloud.r, 0.5))
     return cloud
 
@@ -191,7 +190,7 @@ class Weighing:
     def __call__(self, k: int, rows: np.ndarray) -> np.ndarray:
         return self.clouds[k].weights(_without(rows, self.beta))
 
-    def of(self, members: Sequence[int]) -> "Weighing":
+    def of(self, members: Iterable[int]) -> "Weighing":
         """Return the weighing of some contexts only."""
         return Weighing(tuple(self.clouds[k] for k in members), self.beta)
 
@@ -207,8 +206,8 @@ class Weighing:
             if out > (1 - CLEAN) * n:
                 raise ValueError(
                     f"context {label!r}: {out} of {n} rows are outlying, so there are no weights to trust: robust "
-                    f"moments need {CLEAN:.0%} of the rows in one cloud. Give rows of different kinds contexts of their "
-                    "own, or use robust=False"
+                    f"moments need {CLEAN:.0%} of the rows in one cloud. Give rows of different kinds contexts of "
+                    "their own, or use robust=False"
                 )
         counts = rows - sums.outlying
         gamma = np.array([cloud.cuts.gamma for cloud in self.clouds])
@@ -269,13 +268,13 @@ def pilot_weighing(
 def _check_cloud(X: np.ndarray, cloud: Cloud, w: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
     """Complain about the pilot (n, p) of a context that no cloud can be trusted of."""
     clean = w >= OUTLYING
-    one = np.ptp(X[clean], axis=0) == 0 if clean.any() else np.zeros(X.shape[1], dtype=bool)
-    others = np.where(one, (X != X[np.argmax(clean)]).mean(axis=0), 0.0)
+    value = X[np.argmax(clean)]
+    others = np.where(np.ptp(X[clean], axis=0) == 0, (value != X).mean(axis=0), 0.0) if clean.any() else np.zeros(1)
     if others.max() > FEW:
         j = int(np.argmax(others))
         raise ValueError(
-            f"context {label!r}: feature {names[j]!r} has the value {X[np.argmax(clean), j]:g} in {1 - others[j]:.0%} of "
-            "the rows, so how far the other rows are away cannot be measured: leave it out, or use robust=False"
+            f"context {label!r}: feature {names[j]!r} has the value {value[j]:g} in {1 - others[j]:.0%} of the rows, so "
+            "how far the others are away cannot be measured: leave it out, or use robust=False"
         )
     if len(X) < 2 * cloud.r:
         raise ValueError(
@@ -319,28 +318,28 @@ def warn_of_outliers(m: "Moments", codes: np.ndarray, rows: np.ndarray) -> None:
     rows : (n, p)
         Some of the rows behind the moments, or all.
     """
-    found = []
+    found: list[tuple[float, int, int, int, int]] = []
     for k, group in by_context(codes):
         X = rows[group]
-        kept = np.flatnonzero((X == np.median(X, axis=0)).mean(axis=0) < 0.5)  # others have no scale to be far in
+        kept = np.flatnonzero((np.median(X, axis=0) == X).mean(axis=0) < 0.5)  # others have no scale to be far in
         if not len(kept):
             continue
         cloud = Cloud(m.means[k, kept], m.covariances[k][np.ix_(kept, kept)], m.counts[k])
-        D2 = cloud.distances(X[:, kept])
-        far = np.isfinite(D2) & (D2 > cloud.cuts.b)
+        d2 = cloud.distances(X[:, kept])
+        far = np.isfinite(d2) & (d2 > cloud.cuts.b)
         if far.any():
             Z = (X[far][:, kept] - cloud.center) @ cloud.T.T
             share, directions = np.linalg.eigh(Z.T @ Z / len(X))
             loading = np.linalg.lstsq(cloud.T, directions[:, -1], rcond=None)[0] / cloud.deviations
-            found.append((share[-1], far.sum(), len(X), k, kept[np.argmax(np.abs(loading))]))
-    worst = max(found, default=(0.0,))
-    if worst[0] > MUCH:
-        share, far, n, k, j = worst
-        others = sum(each[0] > MUCH for each in found) - 1
+            if share[-1] > MUCH:
+                found.append((share[-1], far.sum(), len(X), k, kept[np.argmax(np.abs(loading))]))
+    if found:
+        most, number, n, k, j = max(found)
+        others = f" and {len(found) - 1} others" if len(found) > 1 else ""
         warnings.warn(
-            f"context {m.contexts[k]!r}{f' and {others} others' if others else ''}: {far} of {n} rows lie far from the "
-            f"rest and carry {min(share, 1):.0%} of the variance in one direction (feature {m.feature_names[j]!r} above all): look "
-            "at them, or let them weigh less with robust=True",
+            f"context {m.contexts[k]!r}{others}: {number} of {n} rows lie far from the rest and carry "
+            f"{min(most, 1):.0%} of the variance in one direction (feature {m.feature_names[j]!r} above all): look at them, or let "
+            "them weigh less with robust=True",
             OutlierWarning,
             stacklevel=5,
         )
