@@ -433,13 +433,13 @@ def moments(
     >>> moments(X, ["WT"] * 200 + ["A"] * 100, control="WT", block_rows=100)
     Moments(2 contexts, 2 features; control 'WT' (200); 'A' (100))
     """
-    reader = open_source(source, contexts, feature_names=feature_names, layer=layer, features=features, adjust=adjust)
     if robust not in (False, True):
         raise ValueError(f"robust must be True or False, got {robust!r}")
     if robust and checkpoint is not None:
         raise ValueError(
             "a checkpoint keeps the sums of one pass, and robust=True needs several: leave one of them away"
         )
+    reader = open_source(source, contexts, feature_names=feature_names, layer=layer, features=features, adjust=adjust)
     in_place = split_every is not None and reader.dask is not None and checkpoint is None and block_rows is None
 
     def summed(plan: Plan) -> Moments:

@@ -273,8 +273,8 @@ def _check_cloud(X: np.ndarray, cloud: Cloud, w: np.ndarray, label: Hashable, na
     if others.max() > FEW:
         j = int(np.argmax(others))
         raise ValueError(
-            f"context {label!r}: feature {names[j]!r} has the value {value[j]:g} in {1 - others[j]:.0%} of the rows, so "
-            "how far the others are away cannot be measured: leave it out, or use robust=False"
+            f"context {label!r}: feature {names[j]!r} has the value {value[j]:g} in {1 - others[j]:.0%} of the rows, "
+            "so how far the others are away cannot be measured: leave it out, or use robust=False"
         )
     if len(X) < 2 * cloud.r:
         raise ValueError(
@@ -338,8 +338,8 @@ def warn_of_outliers(m: "Moments", codes: np.ndarray, rows: np.ndarray) -> None:
         others = f" and {len(found) - 1} others" if len(found) > 1 else ""
         warnings.warn(
             f"context {m.contexts[k]!r}{others}: {number} of {n} rows lie far from the rest and carry "
-            f"{min(most, 1):.0%} of the variance in one direction (feature {m.feature_names[j]!r} above all): look at them, or let "
-            "them weigh less with robust=True",
+            f"{min(most, 1):.0%} of the variance in one direction (feature {m.feature_names[j]!r} above all): look at "
+            "them, or let them weigh less with robust=True",
             OutlierWarning,
             stacklevel=5,
         )
