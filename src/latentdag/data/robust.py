@@ -46,7 +46,7 @@ OFF_RANGE = 1e-5
 FEW = 0.05
 
 #: Share of the variance in one direction that a few far rows must carry to be worth a warning.
-MUCH = 0.3
+MUCH = 0.4
 
 #: Concentration steps, steps of weights on the pilot, and rounds with covariates, at most.
 STEPS, ROUNDS = 100, 3
