@@ -11,7 +11,7 @@ all entries of the covariance, and how many rows are called outlying.
 
 Third table: heavy tails, no outliers: noises of the latents are t with 3 degrees of freedom.
 
-    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/outliers.py [--models 60] [--seed 100000] [--quick]
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/outliers.py [--models 40] [--seed 100000] [--quick]
 """
 
 import os
@@ -166,7 +166,7 @@ def efficiency(p, n, draws, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=int, default=60)
+    parser.add_argument("--models", type=int, default=40)
     parser.add_argument("--seed", type=int, default=100_000)
     parser.add_argument("--quick", action="store_true", help="four models a cell, two cells")
     options = parser.parse_args()

@@ -260,6 +260,17 @@ def test_rows_that_make_no_cloud_end_in_a_sentence(spoil, message):
             robust(X, labels)
 
 
+def test_a_row_off_a_constant_context_is_outlying():
+    X, labels, _, _ = clean(0)
+    rows = np.flatnonzero(labels == "A")
+    X[rows] = [1.0, 2.0, 3.0, 4.0]
+    X[rows[5], 2] = 3.5
+    m = robust(X, labels)
+    assert m.outliers[1] == 1
+    assert not m.covariances[1].any()
+    np.testing.assert_array_equal(m.means[1], [1, 2, 3, 4])
+
+
 def test_fewer_rows_than_dimensions_end_in_a_sentence():
     X, labels, _, _ = clean(0, n=20, p=12)
     with pytest.raises(ValueError, match=r"context 'WT' has 20 rows, which vary in 12 dimensions or more.*Take fewer"):

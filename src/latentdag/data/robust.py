@@ -72,7 +72,7 @@ def cuts(r: int, n: float) -> Cuts:
     (15.086, 30.856, 1.003)
     """
     if r == 0:
-        return Cuts(np.inf, np.inf, 1.0)
+        return Cuts(1.0, 2.0, 1.0)  # distances are zero or infinite
     # a Gaussian row that is not among the n has r(n² − 1)/(n(n − r)) times F(r, n − r)
     free = max(n - r, 1.0)
     a, b = (float(r * (n * n - 1) / (n * free) * special.fdtri(r, free, 1 - share)) for share in (LESS, NOTHING))
@@ -119,17 +119,14 @@ class Cloud:
     def weights(self, X: np.ndarray) -> np.ndarray:
         """Return the weights of rows (n, p)."""
         d2, (a, b, _) = self.distances(X), self.cuts
-        falls = d2 > a
-        w = np.where(np.isnan(d2), np.nan, 1.0)
-        w[falls] = _falling(np.minimum((d2[falls] - a) / (b - a), 1.0)) if np.isfinite(a) else 0.0
-        return w
+        return _falling(np.clip((d2 - a) / (b - a), 0.0, 1.0))
 
 
 def settled(X: np.ndarray) -> tuple[Cloud, np.ndarray]:
     """Return the cloud of rows (n, p) of one context, and their weights (n,), which agree with each other."""
     at = np.median(X, axis=0)
     Y = X - at
-    cloud, w = _concentrated(Y), np.ones(len(Y))
+    cloud, w = _concentrated(Y), np.zeros(len(Y))
     for _ in range(STEPS):
         before, w = w, cloud.weights(Y)
         if np.abs(w - before).max() < 1e-10 or w.sum() <= 1:
