@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import latentdag as ld
 from latentdag.cli.app import app
+from latentdag.data.cloud import cuts, falling
 from latentdag.data.pilot import pilot_rows, row_keys
-from latentdag.data.robust import _falling, cuts
 from latentdag.errors import OutlierWarning
 from latentdag.estimator import LatentDAG
 
@@ -53,7 +53,7 @@ def test_the_covariance_is_consistent_for_gaussian_rows(r, n):
 
     def mean(f):
         return integrate.quad(
-            lambda x: f(x) * _falling(np.clip((x - a) / (b - a), 0, 1)) * stats.chi2.pdf(x, r), 0, b, points=[r, a],
+            lambda x: f(x) * falling(np.clip((x - a) / (b - a), 0, 1)) * stats.chi2.pdf(x, r), 0, b, points=[r, a],
             limit=200,
         )[0]  # fmt: skip
 

@@ -11,7 +11,8 @@ The walk, front to back:
 ``blas``         the product that the accumulator is made of
 ``adjust``       covariates regressed out
 ``pilot``        a small sample of rows that does not depend on their order
-``robust``       weights of rows: those far from the others count less
+``cloud``        center and scatter of a context, and how much a row weighs by its distance
+``robust``       the weights of all rows: those far from the others count less
 ``moments``      ``Moments``, what everything after this room works from
 ``checks``       what moments must satisfy
 ``stream``       the public door for data larger than memory

@@ -12,9 +12,9 @@ import numpy as np
 from latentdag.data import labels as lb
 from latentdag.data.accumulate import OUTLYING
 from latentdag.data.adjust import RANK_TOLERANCE, solved
+from latentdag.data.cloud import Cloud
 from latentdag.data.matrices import as_dense, as_rows, dense_rows
 from latentdag.data.prepare import FEW_VALUES
-from latentdag.data.robust import Cloud
 from latentdag.data.sources.opening import covariates, open_source
 from latentdag.data.sources.reader import Reader
 
