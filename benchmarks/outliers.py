@@ -155,8 +155,8 @@ def efficiency(p, n, draws, seed):
             m = ld.Moments.from_samples(X, ["a"] * n, control=None, robust=robust)
             error[s, int(robust)] = (m.means**2).mean(), ((m.covariances - np.eye(p)) ** 2).mean()
         outlying += m.outliers.sum()
-    (mean, covariance), ratios = error[:, 0].mean(axis=0) / error[:, 1].mean(axis=0), error[:, 0] / error[:, 1]
-    spread = ratios.std(axis=0) / np.sqrt(draws)
+    ratio = mean, covariance = error[:, 0].mean(axis=0) / error[:, 1].mean(axis=0)
+    spread = (error[:, 0] - ratio * error[:, 1]).std(axis=0) / error[:, 1].mean(axis=0) / np.sqrt(draws)
     print(
         f"{p:3d} {n:6d} {draws:6d}   {mean:5.3f} ±{spread[0]:.3f}   {covariance:5.3f} ±{spread[1]:.3f}   "
         f"{outlying / draws / n:.5f}",
