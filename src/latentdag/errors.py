@@ -19,6 +19,7 @@ __all__ = [
     "NotConvergedWarning",
     "NotInModelError",
     "NumericalError",
+    "OutlierWarning",
     "RawCountsWarning",
     "SourceChangedWarning",
 ]
@@ -81,6 +82,10 @@ class ConfoundedCovariateWarning(LatentDAGWarning):
 
 class RawCountsWarning(LatentDAGWarning):
     """The features look like raw counts, whose variance follows their mean: normalise and take logarithms first."""
+
+
+class OutlierWarning(LatentDAGWarning):
+    """A few rows far from the others carry much of a context's covariance."""
 
 
 def clear_numerics(function: Callable[P, T]) -> Callable[P, T]:

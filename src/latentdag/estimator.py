@@ -56,6 +56,8 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         Of the projection method.
     tol : float
         Of the exact method.
+    robust : bool
+        Outlying rows weigh less in :meth:`fit`; see :meth:`latentdag.Moments.from_samples`. :meth:`score` counts all.
     n_jobs : int, optional
         Processes for one fit; the answer does not depend on it.
 
@@ -106,6 +108,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     unintervened: str = "downstream"
     gamma: float = 0.99
     tol: float = TOLERANCE
+    robust: bool = False
     n_jobs: int | None = None
 
     def __sklearn_tags__(self) -> Any:
@@ -205,7 +208,8 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         contexts = _as_labels(y)
         control = self._control(contexts, X.shape[0], reset)
         try:
-            return Moments.from_samples(X, contexts, control, getattr(self, "feature_names_in_", None))
+            names = getattr(self, "feature_names_in_", None)
+            return Moments.from_samples(X, contexts, control, names, robust=self.robust and reset)
         except ValueError as error:
             if "not finite" in str(error):
                 raise ValueError(f"Input X contains NaN or infinity. {error}") from None
@@ -222,10 +226,10 @@ class LatentDAG(TransformerMixin, BaseEstimator):
                     "for a backed AnnData, put the labels in a column of obs and name it: fit(adata, 'guide')"
                 )
             contexts = _as_labels(y)
-            return Moments.from_samples(
-                adata.X, contexts, self._control(contexts, adata.n_obs, reset), list(adata.var_names)
-            )
-        return Moments.from_anndata(adata, y, self._control(obs_column(adata, y), adata.n_obs, reset))
+            control, names = self._control(contexts, adata.n_obs, reset), list(adata.var_names)
+            return Moments.from_samples(adata.X, contexts, control, names, robust=self.robust and reset)
+        control = self._control(obs_column(adata, y), adata.n_obs, reset)
+        return Moments.from_anndata(adata, y, control, robust=self.robust and reset)
 
     def _control(self, contexts: Any, n_rows: int, reset: bool) -> Hashable | None:
         """Return the control's label in these rows; None where rows to be scored have no control."""

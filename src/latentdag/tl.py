@@ -43,6 +43,7 @@ def latentdag(
     layer: str | None = None,
     mask_var: Any = None,
     adjust: Any = None,
+    robust: bool = False,
     key_added: str = "latentdag",
     min_cells: int = MIN_CELLS,
     copy: bool = False,
@@ -69,6 +70,8 @@ def latentdag(
     adjust : names of columns of ``obs``, optional
         Covariates to regress out within contexts before the fit, see :meth:`latentdag.Moments.from_anndata`. Scores
         are of the cells as they are.
+    robust : bool
+        Outlying cells weigh less, see :meth:`latentdag.Moments.from_samples`.
     key_added : str
         Under which key results are written.
     min_cells : int
@@ -92,7 +95,8 @@ def latentdag(
     ``uns[key_added]["order"]`` : (d,) text
         The latents, sources first.
     ``uns[key_added]["contexts"]`` : (K+1,) text
-        The control first, with the numbers of their cells in ``uns[key_added]["counts"]``.
+        The control first, with the numbers of their cells in ``uns[key_added]["counts"]``; if ``robust``, without the
+        outlying ones, whose numbers are in ``uns[key_added]["outliers"]``.
     ``uns[key_added]["targets"]`` : dict
         Arrays "context" and "latent", one entry for each latent that a context targets.
     ``uns[key_added]["edges"]`` : dict
@@ -111,7 +115,7 @@ def latentdag(
         adata = adata.copy()
     used, left_out = _usable(adata, context_key, control, min_cells)
     cells = adata if used.all() else adata[used]
-    m = Moments.from_anndata(cells, context_key, control, layer=layer, mask_var=mask_var, adjust=adjust)
+    m = Moments.from_anndata(cells, context_key, control, layer, mask_var, adjust, robust=robust)
     found = fit(m, method, **options)
     model = found.model
     where = adata.var_names.get_indexer(list(model.feature_names))
@@ -124,6 +128,8 @@ def latentdag(
     given |= {"mask_var": mask_var} if isinstance(mask_var, str) else {}
     given |= {} if adjust is None else {"adjust": ", ".join([adjust] if isinstance(adjust, str) else map(str, adjust))}
     adata.uns[key_added] = to_uns(found) | {"params": _params(given | left_out | dict(found.options))}
+    if m.outliers is not None:
+        adata.uns[key_added]["outliers"] = m.outliers
     return adata if copy else None
 
 

@@ -101,6 +101,7 @@ def test_a_covariate_that_follows_the_contexts_is_left_alone_and_named():
     np.testing.assert_allclose(m.means, plain.means, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore::latentdag.errors.OutlierWarning")
 @pytest.mark.parametrize("share", [1.0, 0.05])
 def test_sparse_data_are_adjusted_alike(share):
     data = cells(share=share)

@@ -238,6 +238,7 @@ def test_a_checkpoint_of_other_work_is_refused(change, tmp_path):
         stream.moments(source, contexts, "WT", **options)
 
 
+@pytest.mark.filterwarnings("ignore::latentdag.errors.OutlierWarning")
 @pytest.mark.parametrize("kind", FORMATS)
 def test_data_that_changed_are_read_anew_and_others_are_not(kind, tmp_path, monkeypatch):
     """A hundred rows change, and neither the first nor the middle nor the last one."""
@@ -266,6 +267,7 @@ def test_data_that_changed_are_read_anew_and_others_are_not(kind, tmp_path, monk
     identical(again, moments(source, options, block_rows=300))
 
 
+@pytest.mark.filterwarnings("ignore::latentdag.errors.OutlierWarning")
 def test_rows_of_a_zarr_that_change_in_place_are_read_anew(tmp_path):
     rng = np.random.default_rng()
     X, labels = rng.normal(size=(400, 2)), ["WT"] * 200 + ["A"] * 200

@@ -84,7 +84,7 @@ def test_the_order_in_which_they_were_said_does_not_matter():
 
 def test_the_estimator_takes_them_all():
     params = set(ld.LatentDAG().get_params())
-    assert params == {*Options.__dataclass_fields__, "control", "n_jobs"}
+    assert params == {*Options.__dataclass_fields__, "control", "n_jobs", "robust"}
     defaults = {
         name: value for name, value in ld.LatentDAG().get_params().items() if name in Options.__dataclass_fields__
     }

@@ -77,6 +77,7 @@ def test_adjusted_cells_have_the_moments_of_the_adjustment(screen):
     assert np.allclose(ours.means - ours.means[0], through.means - through.means[0])
 
 
+@pytest.mark.filterwarnings("ignore::latentdag.errors.OutlierWarning")
 def test_counts_are_brought_to_one_depth():
     rng = np.random.default_rng(0)
     depth = rng.uniform(100, 2000, size=600)
@@ -296,6 +297,7 @@ def test_from_knock_outs_to_patients():
     not (SHARED / "sachs2005").is_dir() and not (SHARED / "sachs").is_dir(),
     reason=f"no sachs beside the repository; set {places.ENVIRONMENT} to the folder that has it",
 )
+@pytest.mark.filterwarnings("ignore::latentdag.errors.OutlierWarning")
 @pytest.mark.parametrize(
     ("control", "refused", "kept"),
     [

@@ -38,6 +38,7 @@ Control = Annotated[str, typer.Option(help="Label of the control; not needed for
 ContextColumn = Annotated[str, typer.Option(help="Column (of .obs) with each row's context.")]
 Layer = Annotated[str | None, typer.Option(help="Layer of an AnnData store instead of X.")]
 Adjust = Annotated[str, typer.Option(help="Columns to regress out within contexts, separated by commas.")]
+Robust = Annotated[bool, typer.Option("--robust", help="Outlying rows weigh less.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr; by default in a terminal.")]
 
@@ -67,9 +68,9 @@ def _one_line(usual: Callable[..., None], message: Warning | str, category: type
         usual(message, category, *rest)
 
 
-def _source(context_column: str, control: str, layer: str | None, adjust: str) -> dict[str, Any]:
+def _source(context_column: str, control: str, layer: str | None, adjust: str, **more: Any) -> dict[str, Any]:
     """Return how to read data, as the functions behind the commands and ``parameters.json`` name it."""
-    return {"context_column": context_column, "control": control, "layer": layer, "adjust": adjust}
+    return {"context_column": context_column, "control": control, "layer": layer, "adjust": adjust, **more}
 
 
 def _version(asked: bool) -> None:
@@ -131,6 +132,7 @@ def moments(
     context_column: ContextColumn = "context",
     layer: Layer = None,
     adjust: Adjust = "",
+    robust: Robust = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the moments.")] = Path("moments.npz"),
     progress: Progress = None,
     as_json: Json = False,
@@ -143,12 +145,14 @@ def moments(
 
     if out.suffix != ".npz":
         raise ValueError(f"{out}: moments are written as .npz")
-    source = _source(context_column, control, layer, adjust)
+    source = _source(context_column, control, layer, adjust, robust=robust)
     with reserved(out, "moments", file=True) as place:
         found = read_moments(data, **source, checkpoint=unfinished_moments(place, data, source), progress=progress)
         found.save(out)
     counts = dict(zip(lb.text_names(found.contexts), found.counts.tolist(), strict=True))
     said = {"control": str(found.control), "features": found.n_features, "counts": counts}
+    if found.outliers is not None:
+        said["outliers"] = dict(zip(counts, found.outliers.tolist(), strict=True))
     typer.echo(json.dumps(said) if as_json else repr(found))
     typer.echo(f"wrote {out}", err=True)
 
@@ -161,6 +165,7 @@ def fit(
     context_column: ContextColumn = "context",
     layer: Layer = None,
     adjust: Adjust = "",
+    robust: Robust = False,
     method: Annotated[str, typer.Option(help="likelihood, closed-form, projection or exact.")] = "likelihood",
     intervention: Annotated[str, typer.Option(help="perfect, soft or do.")] = "perfect",
     means: Annotated[bool, typer.Option(help="Use shifts of the means.")] = True,
@@ -178,7 +183,7 @@ def fit(
     """Recover latents, targets and graph from data; write a folder of results with a report."""
     from latentdag.cli.run import run_fit
 
-    source = _source(context_column, control, layer, adjust)
+    source = _source(context_column, control, layer, adjust, robust=robust)
     options = {
         "intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened, "gamma": gamma,
     }  # fmt: skip
@@ -198,6 +203,7 @@ def check(
     context_column: ContextColumn = "context",
     layer: Layer = None,
     adjust: Adjust = "",
+    robust: Robust = False,
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Level of the tests.")] = 0.05,
     progress: Progress = None,
     as_json: Json = False,
@@ -206,7 +212,7 @@ def check(
     from latentdag.cli.files import read_moments
     from latentdag.cli.run import test_result
 
-    m = read_moments(data, **_source(context_column, control, layer, adjust), progress=progress)
+    m = read_moments(data, **_source(context_column, control, layer, adjust, robust=robust), progress=progress)
     said, in_model = test_result(m, alpha, as_json)
     typer.echo(said)
     raise typer.Exit(0 if in_model else AGAINST)

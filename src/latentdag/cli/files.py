@@ -32,6 +32,7 @@ def read_moments(
     *,
     layer: str | None = None,
     adjust: str = "",
+    robust: bool = False,
     checkpoint: Path | None = None,
     progress: bool | None = None,
 ) -> Moments:
@@ -43,7 +44,10 @@ def read_moments(
         Naming the file and what is wrong with it.
     """
     if path.suffix == ".npz":
-        return Moments.load(path)
+        found = Moments.load(path)
+        if robust and found.outliers is None:
+            raise ValueError(f"{path} holds moments, and rows cannot be weighed any more: use --robust on the rows")
+        return found
     with reading(path):
         return stream.moments(
             path,
@@ -51,7 +55,8 @@ def read_moments(
             _control(path, context_column, layer, control),
             layer=layer,
             adjust=listed_names(adjust) or None,
-            checkpoint=checkpoint,
+            robust=robust,
+            checkpoint=None if robust else checkpoint,
             progress=progress,
         )
 

@@ -10,6 +10,9 @@ The walk, front to back:
 ``accumulate``   the one accumulator behind both passes
 ``blas``         the product that the accumulator is made of
 ``adjust``       covariates regressed out
+``pilot``        a small sample of rows that does not depend on their order
+``cloud``        center and scatter of a context, and how much a row weighs by its distance
+``robust``       the weights of all rows: those far from the others count less
 ``moments``      ``Moments``, what everything after this room works from
 ``checks``       what moments must satisfy
 ``stream``       the public door for data larger than memory

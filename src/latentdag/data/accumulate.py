@@ -49,6 +49,9 @@ FAR = 30.0
 #: variance that moments may have.
 VANISHED = 1e-300
 
+#: A row that weighs less is counted as outlying.
+OUTLYING = 0.5
+
 #: Silences numpy around sums of values that may be too large: the message about them names the feature.
 _QUIET = np.errstate(invalid="ignore", over="ignore")
 
@@ -58,13 +61,16 @@ class Sums(NamedTuple):
 
     Attributes
     ----------
-    counts : (K,) rows
+    counts : (K,) rows, or the sum of their weights
     means : (K, 2, p)
         Each mean is the sum of two numbers; see :mod:`latentdag.data.collinear`.
     scatters : (K, p, p) about the means
     axes : (q, p)
         Axes of nearly collinear features; none, q = 0, where nothing is collinear.
     along : (K, q, q) scatters of ``axes @ x``
+    outlying : (K,) rows that weigh less than half
+    sample : positions of contexts (m,) and rows (m, p), or None
+        Some of the rows, to look whether a few of them carry much.
     """
 
     counts: np.ndarray
@@ -72,10 +78,16 @@ class Sums(NamedTuple):
     scatters: np.ndarray
     axes: np.ndarray
     along: np.ndarray
+    outlying: np.ndarray
+    sample: tuple[np.ndarray, np.ndarray] | None = None
 
 
-#: Sums of one context: count, mean (2, p), scatter, scatter along axes. Scatters are whole or packed lower triangles.
-ContextSums = tuple[int, np.ndarray, np.ndarray, np.ndarray]
+#: Sums of one context: count, mean (2, p), scatter, scatter along axes, outlying rows. Scatters are whole or packed
+#: lower triangles.
+ContextSums = tuple[float, np.ndarray, np.ndarray, np.ndarray, int]
+
+#: Returns the weights (n,) of rows (n, p) of the context at a position; see :mod:`latentdag.data.robust`.
+Weigh = Callable[[int, np.ndarray], np.ndarray]
 
 
 class Accumulator:
@@ -92,6 +104,8 @@ class Accumulator:
         Contexts worked on at the same time.
     axes : (p, p), optional
         To add up scatters of ``axes @ x`` too, where features are nearly collinear; dense products only.
+    weigh : Weigh, optional
+        Every row counts as much as this says; dense products only.
     """
 
     #: Attributes that a checkpoint keeps.
@@ -104,10 +118,13 @@ class Accumulator:
         sparse_products: bool,
         threads: int = 1,
         axes: np.ndarray | None = None,
+        weigh: Weigh | None = None,
     ):
         self.contexts, self.feature_names, self.sparse_products = contexts, feature_names, sparse_products
         size, p = len(contexts), len(feature_names)
-        self.counts = np.zeros(size, dtype=np.int64)
+        self.weigh = weigh
+        self.counts = np.zeros(size, dtype=np.int64 if weigh is None else np.float64)
+        self.outlying = np.zeros(size, dtype=np.int64)
         self.settled = np.zeros(size, dtype=np.int64)  # rows behind each pilot
         self.pilots = np.zeros((size, p))
         self.totals = np.zeros((size, p))  # of deviations from the pilots
@@ -172,12 +189,16 @@ class Accumulator:
     @_QUIET
     def _add_chunk(self, k: int, part: np.ndarray) -> bool:
         """Add rows of one context, overwriting them; return False if a sum of them is not finite."""
+        w = None if self.weigh is None else self.weigh(k, part)
         if self.counts[k] == 0:
-            self.pilots[k] = _mean_within(part)
+            self.pilots[k] = _mean_within(part if w is None else part[w > 0])
         self._settle(k, len(part))
         part -= self.pilots[k]
-        total = part.sum(axis=0)
-        self.counts[k] += len(part)
+        total = part.sum(axis=0) if w is None else w @ part
+        self.counts[k] += len(part) if w is None else w.sum()
+        if w is not None:
+            self.outlying[k] += np.count_nonzero(w < OUTLYING)
+            part *= np.sqrt(w)[:, None]
         self.totals[k] += total
         add_gram(part, self.scatters[k])
         mark_vanished(part, self.scatters[k])
@@ -192,7 +213,7 @@ class Accumulator:
 
     def _settle(self, k: int, more: int) -> None:
         """Move the pilot to the mean of the rows so far, if they have doubled since it was placed."""
-        n = int(self.counts[k])
+        n = self.counts[k]
         if n == 0:
             self.settled[k] = more
         if n < 2 * self.settled[k] or n == 0:
@@ -249,12 +270,12 @@ class Accumulator:
         """Return the sums, scatters about the means. They are centred in place: the accumulator is used up."""
         means = np.empty((len(self.counts), 2, len(self.feature_names)))
         for k, total in enumerate(self.totals):
-            n = max(int(self.counts[k]), 1)
+            n = self.counts[k] or 1
             means[k] = two_sum(self.pilots[k], total / n)
             self._add_outer(-1.0 / n, total, k)
             mirror_lower(self.scatters[k])
             mirror_lower(self.along[k])
-        return Sums(self.counts, means, self.scatters, self.axes, self.along)
+        return Sums(self.counts, means, self.scatters, self.axes, self.along, self.outlying)
 
 
 def _mean_within(part: np.ndarray) -> np.ndarray:
@@ -320,15 +341,15 @@ def merged_sums(parts: Sequence[ContextSums], axes: np.ndarray) -> ContextSums:
     parts : sums of one context, all with whole scatters or all with packed ones
     axes : (q, p)
     """
-    n, mean, scatter, along = parts[0]
-    for m, other, more, further in parts[1:]:
+    n, mean, scatter, along, outlying = parts[0]
+    for m, other, more, further, beyond in parts[1:]:
         gap = (other - mean).sum(axis=0)  # exactly zero for a feature that is constant
         weight = n * m / (n + m)
         scatter = scatter + more + _outer(gap, weight, scatter.ndim)
         along = along + further + _outer(axes @ gap, weight, along.ndim)
         mean = two_sum(mean[0], mean[1] + gap * (m / (n + m)))
-        n += m
-    return n, mean, scatter, along
+        n, outlying = n + m, outlying + beyond
+    return n, mean, scatter, along, outlying
 
 
 def _outer(x: np.ndarray, weight: float, ndim: int) -> np.ndarray:

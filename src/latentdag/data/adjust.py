@@ -64,10 +64,10 @@ def adjusted(joint: "Moments", n_covariates: int) -> "Moments":
     center = joint.counts @ joint.means[:, p:] / joint.counts.sum()
     shift = joint.rests[:, :p] - (joint.means[:, p:] - center) @ beta
     means, rests = two_sum(joint.means[:, :p], shift)
-    covariances, fine = _residual(joint.covariances, beta), None
+    covariances, fine = residual_covariances(joint.covariances, beta), None
     if joint.fine is not None and not joint.fine.axes[:p, p:].any():  # covariates are axes of their own
         along = joint.fine.covariances
-        fine = FineScale(joint.fine.axes[:p, :p], _residual(along, _regressed(joint.counts, along, varies)))
+        fine = FineScale(joint.fine.axes[:p, :p], residual_covariances(along, _regressed(joint.counts, along, varies)))
     names = joint.feature_names[:p]
     return replace(joint, means=means, covariances=covariances, feature_names=names, fine=fine, rests=rests)
 
@@ -86,7 +86,7 @@ def _regressed(counts: np.ndarray, covariances: np.ndarray, varies: np.ndarray) 
     return beta
 
 
-def _residual(covariances: np.ndarray, beta: np.ndarray) -> np.ndarray:
+def residual_covariances(covariances: np.ndarray, beta: np.ndarray) -> np.ndarray:
     """Return the covariances (K, p, p) of x − βᵀc from joint ones (K, p + c, p + c) and β (c, p)."""
     p = beta.shape[1]
     made = np.empty((len(covariances), p, p))

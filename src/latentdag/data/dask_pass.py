@@ -8,13 +8,14 @@ inputs, so what a lost worker had done is done again elsewhere.
 The first look at the rows (:mod:`latentdag.data.prepare`) reads the first chunk once more than the sums do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from latentdag.data.accumulate import Accumulator, ContextSums, Sums, merged_sums, mirror_lower
 from latentdag.data.matrices import as_rows
+from latentdag.data.pilot import taken
 from latentdag.data.prepare import Plan, require_memory
 from latentdag.data.sources.reader import Reader, naming_source
 from latentdag.optional import optional
@@ -42,13 +43,15 @@ def dask_sums(reader: Reader, plan: Plan, split_every: int, memory_limit: float 
     if split_every < 2:
         raise ValueError(f"split_every must be at least 2, got {split_every}")
     dask = optional("dask", "big", "a Dask array")
-    X = reader.dask
-    X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X  # chunks of whole rows
+    X = _whole_rows(reader)
     axes = dask.delayed(plan.axes)
     groups = _partials(dask.delayed, X, plan, reader.chosen, axes)
+    wanted = plan.sample()
+    looks = [] if wanted is None else _each(dask.delayed, X, taken, wanted, reader.chosen)
     with naming_source(reader.name):
-        (parts,) = dask.compute([_tree(dask.delayed, partials, axes, split_every) for partials in groups])
-    return _unpacked(parts, plan)
+        parts, rows = dask.compute([_tree(dask.delayed, partials, axes, split_every) for partials in groups], looks)
+    sample = None if wanted is None else (plan.codes[wanted], np.concatenate(rows))
+    return _unpacked(parts, plan)._replace(sample=sample)
 
 
 def _partials(delayed: Any, X: Any, plan: Plan, chosen: np.ndarray | None, axes: Any) -> list[list[Any]]:
@@ -58,7 +61,10 @@ def _partials(delayed: Any, X: Any, plan: Plan, chosen: np.ndarray | None, axes:
     groups = np.array_split(np.arange(size), -(-size // per_group))
     group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     way = plan.names, plan.sparse_products
-    about = [delayed((group, tuple(plan.contexts[k] for k in group), *way)) for group in groups]
+    about = [
+        delayed((group, tuple(plan.contexts[k] for k in group), *way, plan.weigh and plan.weigh.of(group)))
+        for group in groups
+    ]
     waiting: list[list[Any]] = [[] for _ in groups]
     rows = [0] * len(groups)
     made: list[list[Any]] = [[] for _ in groups]
@@ -89,7 +95,32 @@ def _tree(delayed: Any, parts: list[Any], axes: Any, split_every: int) -> Any:
     return parts[0]
 
 
+def dask_map(reader: Reader, function: Callable[..., Any], beside: np.ndarray) -> list[Any]:
+    """Return ``function(block, beside[rows])`` of every block of a reader's Dask array, made where its chunks are."""
+    dask = optional("dask", "big", "a Dask array")
+    with naming_source(reader.name):
+        return list(dask.compute(*_each(dask.delayed, _whole_rows(reader), function, beside, reader.chosen)))
+
+
+def _each(delayed: Any, X: Any, function: Callable[..., Any], beside: np.ndarray, chosen: np.ndarray | None) -> list:
+    """Return ``function(block, beside[rows])`` of every block; nothing is computed yet."""
+    parts = np.split(beside, np.cumsum(X.chunks[0])[:-1])
+    blocks = X.to_delayed().ravel()
+    return [delayed(_applied)(function, block, part, chosen) for block, part in zip(blocks, parts, strict=True)]
+
+
+def _whole_rows(reader: Reader) -> Any:
+    """Return a reader's Dask array in chunks of whole rows."""
+    X = reader.dask
+    return X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
+
+
 # ---- tasks ------------------------------------------------------------------------------------------------------
+
+
+def _applied(function: Callable[..., Any], block: Any, beside: np.ndarray, chosen: np.ndarray | None) -> Any:
+    rows = as_rows(block)
+    return function(rows if chosen is None else rows[:, chosen], beside)
 
 
 def _rows_of(block: Any, beside: Any, members: np.ndarray) -> tuple[Any, ...]:
@@ -103,16 +134,16 @@ def _rows_of(block: Any, beside: Any, members: np.ndarray) -> tuple[Any, ...]:
 
 def _partial(pieces: Sequence[tuple[Any, ...]], about: Any, axes: np.ndarray) -> Partial:
     """Return the sums over the rows of one group of contexts in a run of blocks."""
-    members, contexts, names, sparse_products = about
-    sums = Accumulator(contexts, names, sparse_products, axes=axes)
+    members, contexts, names, sparse_products, weigh = about
+    sums = Accumulator(contexts, names, sparse_products, axes=axes, weigh=weigh)
     for rows, codes, numbers, C in pieces:
         sums.add(rows, codes, numbers, C)
     made = sums.finish()
     lower, finer = np.tril_indices(len(names)), np.tril_indices(len(axes))
     return {
-        int(k): (int(made.counts[i]), made.means[i], made.scatters[i][lower], made.along[i][finer])
+        int(k): (made.counts[i], made.means[i], made.scatters[i][lower], made.along[i][finer], int(made.outlying[i]))
         for i, k in enumerate(members)
-        if made.counts[i]
+        if made.counts[i] or made.outlying[i]
     }
 
 
@@ -125,12 +156,13 @@ def _merged(parts: Sequence[Partial], axes: np.ndarray) -> Partial:
 def _unpacked(parts: Sequence[Partial], plan: Plan) -> Sums:
     """Return the sums of all groups of contexts as whole matrices."""
     size, p, q = len(plan.contexts), len(plan.names), len(plan.axes)
-    counts, means = np.zeros(size, dtype=np.int64), np.zeros((size, 2, p))
+    counts, means = np.zeros(size, dtype=np.int64 if plan.weigh is None else np.float64), np.zeros((size, 2, p))
+    outlying = np.zeros(size, dtype=np.int64)
     scatters, along = np.zeros((size, p, p)), np.zeros((size, q, q))
     lower, finer = np.tril_indices(p), np.tril_indices(q)
     for part in parts:
         for k in list(part):
-            counts[k], means[k], scatters[k][lower], along[k][finer] = part.pop(k)
+            counts[k], means[k], scatters[k][lower], along[k][finer], outlying[k] = part.pop(k)
             mirror_lower(scatters[k])
             mirror_lower(along[k])
-    return Sums(counts, means, scatters, plan.axes, along)
+    return Sums(counts, means, scatters, plan.axes, along, outlying)

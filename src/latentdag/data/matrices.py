@@ -170,15 +170,17 @@ def check_finite(part: Any, rows: np.ndarray, label: Hashable, names: Sequence[s
     )
 
 
-def warn_of_counts(rows: Any, name: str) -> None:
-    """Warn if rows (n, p), dense or sparse, look like raw counts."""
-    if looks_like_counts(rows):
+def warn_of_counts(rows: Any, name: str) -> bool:
+    """Warn, and return True, if rows (n, p), dense or sparse, look like raw counts."""
+    counts = looks_like_counts(rows)
+    if counts:
         warnings.warn(
             f"{name} looks like raw counts (whole numbers from 0 to {rows.max():g} with a long tail): divide each row "
             "by its depth and take log1p first, or the depth will be found as a latent",
             RawCountsWarning,
             stacklevel=4,
         )
+    return counts
 
 
 def looks_like_counts(rows: Any) -> bool:

@@ -7,27 +7,32 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 """
 
 import os
+import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from latentdag.core.linalg import PooledWhitening, range_axes, range_basis, symmetrize, whiten_pooled
 from latentdag.data import labels as lb
-from latentdag.data.accumulate import ContextSums, Sums, merged_sums
-from latentdag.data.adjust import adjusted
+from latentdag.data.accumulate import ContextSums, Sums, by_context, merged_sums
+from latentdag.data.adjust import adjusted, coefficients
 from latentdag.data.checks import check_counts, check_covariance, check_distinct, check_sizes, check_values
 from latentdag.data.collinear import FineScale
-from latentdag.data.dask_pass import dask_sums
-from latentdag.data.passes import block_sums
-from latentdag.data.prepare import prepare
+from latentdag.data.dask_pass import dask_map, dask_sums
+from latentdag.data.matrices import check_finite
+from latentdag.data.passes import block_map, block_sums
+from latentdag.data.pilot import PILOT_ROWS, ROWS_PER_FEATURE, pilot_rows, row_keys, taken
+from latentdag.data.prepare import Plan, prepare, require_memory
+from latentdag.data.robust import Weighing, pilot_weighing, warn_of_outliers
 from latentdag.data.schema import Layout
 from latentdag.data.sources.annotated import AnnDataReader, check_cells, chosen_features, obs_column
 from latentdag.data.sources.opening import open_source
-from latentdag.data.sources.reader import naming_source
+from latentdag.data.sources.reader import Reader, naming_source
 from latentdag.data.store import load_arrays, naming_file, save_arrays
+from latentdag.errors import ConfoundedCovariateWarning
 
 #: Partial results of a Dask array that meet in one task.
 SPLIT_EVERY = 4
@@ -54,6 +59,8 @@ class Moments:
         Where features are so collinear that the covariances cannot tell; see :mod:`latentdag.data.collinear`.
     rests : (K+1, p)
         What rounding took off the means; ``+`` needs it where means dwarf deviations.
+    outliers : (K+1,) int, or None
+        Rows that are outlying, and not among the counts, where moments are robust; None where they are not.
 
     Examples
     --------
@@ -76,12 +83,17 @@ class Moments:
     feature_names: tuple[str, ...]
     fine: FineScale | None = None
     rests: np.ndarray = None  # type: ignore[assignment]
+    outliers: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.rests is None:
             object.__setattr__(self, "rests", np.zeros_like(self.means))
-        for name in ("counts", "means", "covariances", "rests"):
+        for name in self._stacked():
             getattr(self, name).flags.writeable = False
+
+    def _stacked(self) -> tuple[str, ...]:
+        """Return the names of the arrays with one entry per context."""
+        return ("counts", "means", "covariances", "rests", *(("outliers",) if self.outliers is not None else ()))
 
     # ---- building -------------------------------------------------------------------------------------------
 
@@ -93,6 +105,7 @@ class Moments:
         control: Hashable | None = lb.REQUIRED,
         feature_names: Iterable[str] | None = None,
         adjust: Any = None,
+        robust: bool = False,
     ) -> "Moments":
         """Return the moments of samples (rows) in memory; :func:`latentdag.stream.moments` takes files as well.
 
@@ -108,6 +121,16 @@ class Moments:
             Defaults to the columns of a DataFrame, else ``x0, x1, …``.
         adjust : table with one row per sample, or names of columns of a DataFrame, optional
             Covariates to regress out within contexts; see :mod:`latentdag.data.adjust`.
+        robust : bool
+            Rows far from the others of their context weigh less; see :mod:`latentdag.data.robust`.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).normal(size=(300, 2))
+        >>> X[[3, 250]] += 40
+        >>> labels = ["WT"] * 200 + ["A"] * 100
+        >>> Moments.from_samples(X, labels, control="WT", robust=True).outliers
+        array([1, 1])
         """
         if isinstance(X, str | os.PathLike):
             raise ValueError(
@@ -115,7 +138,8 @@ class Moments:
             )
         if lb.is_single(contexts):
             raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
-        return moments(X, contexts, control, feature_names=feature_names, adjust=adjust, split_every=SPLIT_EVERY)
+        options = {"feature_names": feature_names, "adjust": adjust, "robust": robust}
+        return moments(X, contexts, control, split_every=SPLIT_EVERY, **options)
 
     @classmethod
     def from_anndata(
@@ -147,7 +171,7 @@ class Moments:
         min_cells : int
             Contexts must have at least this many cells.
         **options
-            Those of :func:`latentdag.stream.moments`.
+            Those of :func:`latentdag.stream.moments`, such as ``robust``.
 
         Raises
         ------
@@ -235,7 +259,7 @@ class Moments:
             self,
             contexts=tuple(self.contexts[k] for k in rows),
             fine=None if self.fine is None else replace(self.fine, covariances=self.fine.covariances[rows]),
-            **{name: getattr(self, name)[rows] for name in ("counts", "means", "covariances", "rests")},
+            **{name: getattr(self, name)[rows] for name in self._stacked()},
         )
 
     def _control_first(self) -> "Moments":
@@ -288,6 +312,8 @@ class Moments:
             rest = rest[1:]
         if rest:
             parts.append(lb.count_table([r[0] for r in rest], [r[1] for r in rest], limit=6))
+        if self.outliers is not None:
+            parts.append(f"{self.outliers.sum()} outlying rows left out")
         return f"Moments({'; '.join(parts)})"
 
     # ---- files ----------------------------------------------------------------------------------------------
@@ -299,7 +325,7 @@ class Moments:
             "has_control": self.control is not None,
             "feature_names": list(self.feature_names),
         }
-        arrays = {"counts": self.counts, "means": self.means, "covariances": self.covariances, "rests": self.rests}
+        arrays = {name: getattr(self, name) for name in self._stacked()}
         if self.fine is not None:
             arrays |= {"fine_axes": self.fine.axes, "fine_covariances": self.fine.covariances}
         save_arrays(path, _FILE, arrays, meta)
@@ -327,8 +353,12 @@ class Moments:
             if "fine_axes" in arrays:
                 fine = FineScale(arrays["fine_axes"], arrays["fine_covariances"])
                 fine.check(S)
-        control = contexts[0] if meta["has_control"] else None
-        return cls(tuple(contexts), control, counts, means, S, names, fine, arrays.get("rests", np.zeros_like(means)))
+        control, outliers = contexts[0] if meta["has_control"] else None, arrays.get("outliers")
+        with naming_file(path, "outliers"):
+            if outliers is not None and (outliers < 0).any():
+                raise ValueError("there cannot be fewer than none")
+        rests = arrays.get("rests", np.zeros_like(means))
+        return cls(tuple(contexts), control, counts, means, S, names, fine, rests, outliers)
 
 
 def moments(
@@ -340,6 +370,7 @@ def moments(
     layer: str | None = None,
     features: Any = None,
     adjust: Any = None,
+    robust: bool = False,
     block_rows: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
@@ -372,12 +403,16 @@ def moments(
         Only these features.
     adjust : names of columns, or a table with one row per sample, optional
         Covariates to regress out within contexts, in the same pass; see :mod:`latentdag.data.adjust`.
+    robust : bool
+        Rows far from the others of their context weigh less; see :mod:`latentdag.data.robust`. The rows are read three
+        times, and once more where a context has more than a thousand; a small sample of them stays in memory.
     block_rows : int, optional
         Rows of a block; by default so many that products are fast and blocks stay under about a gigabyte.
     checkpoint : path, optional
         A file to keep the sums in. A later call with the same source and options goes on where the last one stopped,
         and gives the same answer to the last bit; if the source changed in between, it begins anew with a
-        :class:`~latentdag.errors.SourceChangedWarning`. It stays there: delete it once the moments are saved.
+        :class:`~latentdag.errors.SourceChangedWarning`. It stays there: delete it once the moments are saved. Not for
+        robust moments, which are made in several passes.
     checkpoint_seconds : float
         Seconds between two writings, at least.
     progress : bool, optional
@@ -398,28 +433,80 @@ def moments(
     >>> moments(X, ["WT"] * 200 + ["A"] * 100, control="WT", block_rows=100)
     Moments(2 contexts, 2 features; control 'WT' (200); 'A' (100))
     """
+    if robust not in (False, True):
+        raise ValueError(f"robust must be True or False, got {robust!r}")
+    if robust and checkpoint is not None:
+        raise ValueError(
+            "a checkpoint keeps the sums of one pass, and robust=True needs several: leave one of them away"
+        )
     reader = open_source(source, contexts, feature_names=feature_names, layer=layer, features=features, adjust=adjust)
-    try:
-        plan = prepare(reader, control, adjust, block_rows)
-        if split_every is not None and reader.dask is not None and checkpoint is None and block_rows is None:
-            sums = dask_sums(reader, plan, split_every, memory_limit)
+    in_place = split_every is not None and reader.dask is not None and checkpoint is None and block_rows is None
+
+    def summed(plan: Plan) -> Moments:
+        if in_place:
+            sums = dask_sums(reader, plan, split_every or SPLIT_EVERY, memory_limit)
         else:
             sums = block_sums(reader, plan, checkpoint, checkpoint_seconds, progress, memory_limit)
+        with naming_source(reader.name):
+            if plan.weigh is not None:
+                sums = plan.weigh.consistent(sums, np.bincount(plan.codes), plan.contexts)
+            made = _of_sums(plan.contexts, plan.control, plan.names, sums, plan.weigh is not None)
+        if sums.sample is not None and len(sums.sample[0]):
+            warn_of_outliers(made, *sums.sample)
+        return made
+
+    try:
+        plan = prepare(reader, control, adjust, block_rows, dense=bool(robust))
+        if robust:
+            plan = replace(plan, weigh=_pilot(reader, plan, in_place, memory_limit))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConfoundedCovariateWarning)  # it comes with the moments in the end
+                plan = replace(plan, weigh=_weighed_again(plan, summed(plan)))
+        made = summed(plan)
     finally:
         reader.close()
-    with naming_source(reader.name):
-        made = _of_sums(plan.contexts, plan.control, plan.names, sums)
     return made if plan.C is None else adjusted(made, plan.C.shape[1])
 
 
-def _of_sums(contexts: Sequence[Hashable], control: Hashable | None, names: tuple[str, ...], sums: Sums) -> Moments:
+def _pilot(reader: Reader, plan: Plan, in_place: bool, memory_limit: float | None) -> Weighing:
+    """Return the weights that follow from a small sample of the rows; the sample depends on what the rows hold only."""
+    over = partial(dask_map, reader) if in_place else partial(block_map, reader, plan)
+    size, p = np.bincount(plan.codes), len(reader.feature_names)
+    most = max(PILOT_ROWS, ROWS_PER_FEATURE * p)
+    extra = 8 * p * int(np.minimum(size, most).sum()) + plan.block_bytes()
+    require_memory(reader.name, len(plan.contexts), len(plan.names), 3, extra, memory_limit)
+    chosen = np.ones(len(plan.codes), dtype=bool)
+    if size.max() > most:
+        chosen = pilot_rows(np.concatenate(over(row_keys, plan.codes)), plan.codes, most)
+    rows, codes = np.concatenate(over(taken, chosen)), plan.codes[chosen]
+    with naming_source(reader.name):
+        for k, group in by_context(codes):
+            check_finite(rows[group], np.flatnonzero(chosen)[group], plan.contexts[k], plan.names)
+            largest = np.abs(rows[group]).max(axis=0)
+            check_sizes(largest[None], np.zeros((1, p, p)), [plan.contexts[k]], plan.names)
+        if plan.C is not None:
+            rows = np.hstack([rows, plan.C[chosen]])
+        return pilot_weighing(rows, codes, plan.contexts, plan.names, len(plan.names) - p)
+
+
+def _weighed_again(plan: Plan, joint: Moments) -> Weighing:
+    """Return the weights that follow from moments of all columns."""
+    beta = None if plan.C is None else coefficients(joint, plan.C.shape[1])
+    assert plan.weigh is not None
+    return plan.weigh.again(joint, beta)
+
+
+def _of_sums(
+    contexts: Sequence[Hashable], control: Hashable | None, names: tuple[str, ...], sums: Sums, robust: bool
+) -> Moments:
     """Return the moments of all columns, covariates included; scatters are divided in place."""
     for scatters in (sums.scatters, sums.along):
         scatters /= np.maximum(sums.counts - 1, 1)[:, None, None]
     check_sizes(sums.means[:, 0], sums.scatters, contexts, names)
     means, rests = np.ascontiguousarray(sums.means.transpose(1, 0, 2))
     fine = FineScale(sums.axes, sums.along) if len(sums.axes) else None
-    return Moments(tuple(contexts), control, sums.counts, means, sums.scatters, names, fine, rests)
+    outliers = sums.outlying if robust else None
+    return Moments(tuple(contexts), control, sums.counts, means, sums.scatters, names, fine, rests, outliers)
 
 
 def _merge(a: Moments, b: Moments) -> Moments:
@@ -432,6 +519,8 @@ def _merge(a: Moments, b: Moments) -> Moments:
         )
     if a.control is not None and b.control is not None and a.control != b.control:
         raise ValueError(f"cannot merge: the control is {a.control!r} on one side and {b.control!r} on the other")
+    if (a.outliers is None) != (b.outliers is None):
+        raise ValueError("cannot merge robust moments with others: make all shards with robust=True, or none")
     lb.told_apart((*a.contexts, *b.contexts))
     present = lb.canonical_order(set(a.contexts) | set(b.contexts))
     control = a.control if a.control is not None else b.control
@@ -442,15 +531,16 @@ def _merge(a: Moments, b: Moments) -> Moments:
     for label in present:
         shards = ((m, m.contexts.index(label), fine) for m, fine in ((a, a.fine), (b, finer)) if label in m.contexts)
         found.append(merged_sums([_sums(m, i, fine if len(axes) else None) for m, i, fine in shards], axes))
-    counts, means, scatters, along = (np.array(part) for part in zip(*found, strict=True))
-    return _of_sums(present, control, a.feature_names, Sums(counts, means, scatters, axes, along))._control_first()
+    counts, means, scatters, along, outlying = (np.array(part) for part in zip(*found, strict=True))
+    sums = Sums(counts, means, scatters, axes, along, outlying)
+    return _of_sums(present, control, a.feature_names, sums, a.outliers is not None)._control_first()
 
 
 def _sums(m: Moments, i: int, fine: FineScale | None) -> ContextSums:
     """Return the sums behind one context of moments."""
     n, mean = int(m.counts[i]), np.array([m.means[i], m.rests[i]])
     along = np.zeros((0, 0)) if fine is None else (n - 1) * fine.covariances[i]
-    return n, mean, (n - 1) * m.covariances[i], along
+    return n, mean, (n - 1) * m.covariances[i], along, 0 if m.outliers is None else int(m.outliers[i])
 
 
 _FILE = Layout(
@@ -458,7 +548,7 @@ _FILE = Layout(
     {"contexts": [lb.from_json], "has_control": bool, "feature_names": [str]},
     {
         "counts": "i k", "means": "f kp", "rests?": "f kp", "covariances": "f kpp", "fine_axes?": "f pp",
-        "fine_covariances?": "f kpp",
+        "fine_covariances?": "f kpp", "outliers?": "i k",
     },
     {"k": "contexts", "p": "feature_names"},
 )  # fmt: skip

@@ -6,7 +6,7 @@ A file keeps the sums so far, and what they are sums of.
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from scipy import sparse
 
 from latentdag.data.accumulate import Accumulator, Sums, cores
 from latentdag.data.matrices import is_sparse
+from latentdag.data.pilot import taken
 from latentdag.data.prepare import FEW_VALUES, Plan, require_memory
 from latentdag.data.schema import FieldError, Layout
 from latentdag.data.sources.reader import Reader, ahead, naming_source, rebatch
@@ -140,8 +141,9 @@ def block_sums(
 ) -> Sums:
     """Return the sums over all rows of a reader, in blocks that come in order; see :func:`latentdag.stream.moments`."""
     size, copies = (len(plan.contexts), len(plan.names)), 1 + bool(len(plan.axes)) + (plan.C is not None)
+    copies += 2 * (plan.weigh is not None)  # what distances are measured by
     note = require_memory(reader.name, *size, copies, plan.block_bytes(), memory_limit)
-    sums = Accumulator(plan.contexts, plan.names, plan.sparse_products, cores(), plan.axes)
+    sums = Accumulator(plan.contexts, plan.names, plan.sparse_products, cores(), plan.axes, plan.weigh)
     file, done = None, 0
     if checkpoint is not None:
         file = ProgressFile(checkpoint, reader.identity(), plan.options(), checkpoint_seconds)
@@ -150,21 +152,34 @@ def block_sums(
         if bar.show:
             bar.stream.write(f"{note}\n")
         bar.advance(done)
-        _add_blocks(reader, plan, sums, done, bar, file)
-    return sums.finish()
+        sample = _add_blocks(reader, plan, sums, done, bar, file)
+    return sums.finish()._replace(sample=sample)
+
+
+def block_map(reader: Reader, plan: Plan, function: Callable[..., Any], beside: np.ndarray) -> list[Any]:
+    """Return ``function(block, beside[rows])`` of every block of a reader, in order."""
+    row, made = 0, []
+    for block in ahead(reader.blocks(plan.block_rows)):
+        made.append(function(block, beside[row : row + block.shape[0]]))
+        row += block.shape[0]
+    if row != reader.n_rows:
+        raise ValueError(f"{reader.name} has {row} rows, but there are {reader.n_rows} labels")
+    return made
 
 
 def _add_blocks(
     reader: Reader, plan: Plan, sums: Accumulator, done: int, bar: Progress, file: ProgressFile | None
-) -> None:
-    """Add all blocks but the first ``done`` to the sums, and write these to a file now and then."""
-    row = done * plan.block_rows
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Add all blocks but the first ``done`` to the sums, and write these to a file now and then; return a sample."""
+    row, wanted, sample = done * plan.block_rows, plan.sample(), [(plan.codes[:0], np.zeros((0, len(plan.names))))]
     for block in ahead(_blocks(reader, plan, row)):
         here = slice(row, row + block.shape[0])
         if here.stop > reader.n_rows:
             raise ValueError(f"{reader.name} has more rows than labels ({reader.n_rows}): one label per row is needed")
         with naming_source(reader.name):
             sums.add(block, plan.codes[here], np.arange(here.start, here.stop), plan.covariates(here))
+        if wanted is not None:
+            sample.append((plan.codes[here][wanted[here]], taken(block, wanted[here])))
         row, done = here.stop, done + 1
         bar.advance()
         if file and (file.due() or row == reader.n_rows):
@@ -173,6 +188,8 @@ def _add_blocks(
             bar.say("")
     if row < reader.n_rows:
         raise ValueError(f"{reader.name} ends after {row} rows, but there are {reader.n_rows} labels")
+    codes, rows = zip(*sample, strict=True)
+    return None if wanted is None else (np.concatenate(codes), np.concatenate(rows))
 
 
 def _blocks(reader: Reader, plan: Plan, start: int) -> Iterator[Any]:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from latentdag.data import labels as lb
-from latentdag.data.accumulate import SPARSE_BELOW, density
+from latentdag.data.accumulate import SPARSE_BELOW, by_context, density
 from latentdag.data.collinear import fine_axes
 from latentdag.data.matrices import as_dense, warn_of_counts
+from latentdag.data.robust import Weighing
 from latentdag.data.sources.opening import covariates
 from latentdag.data.sources.reader import Reader, digest, naming_source
 
@@ -29,6 +30,9 @@ SPARSE_VALUES = 2**25
 #: Rows of a block at most, and rows of the first look.
 MAX_ROWS = 2**18
 LOOK = 2048
+
+#: Values of the rows that are looked at for outliers, at most.
+SAMPLE_VALUES = 2**23
 
 #: Share of the free memory that moments may take unless the user sets ``memory_limit``.
 SHARE = 0.8
@@ -48,6 +52,8 @@ class Plan:
     sparse_products : bool
     axes : (q, p + c) axes of nearly collinear features; q = 0 if there are none
     block_rows : rows of a block
+    counted : whether the values look like raw counts
+    weigh : weights of the rows, or None where all weigh the same
     """
 
     contexts: tuple[Hashable, ...]
@@ -58,6 +64,22 @@ class Plan:
     sparse_products: bool
     axes: np.ndarray
     block_rows: int
+    counted: bool = False
+    weigh: Weighing | None = None
+
+    def sample(self) -> np.ndarray | None:
+        """Return which rows (n,) to look at for outliers, evenly spaced in each context, or None for none.
+
+        Few values that are not zero are always far from the others, so counts and sparse data are not looked at. Nor
+        are data with covariates, which may explain them.
+        """
+        if self.counted or self.sparse_products or self.weigh is not None or self.C is not None:
+            return None
+        most = max(1, min(LOOK, SAMPLE_VALUES // (len(self.contexts) * len(self.names))))
+        chosen = np.zeros(len(self.codes), dtype=bool)
+        for _, group in by_context(self.codes):
+            chosen[group[:: -(-len(group) // most)]] = True
+        return chosen
 
     def covariates(self, rows: Any) -> np.ndarray | None:
         """Return the covariates of some rows (n, c), or None if there are none."""
@@ -80,8 +102,10 @@ class Plan:
         }
 
 
-def prepare(reader: Reader, control: Any, adjust: Any = None, block_rows: int | None = None) -> Plan:
-    """Plan the sums over a source, from its labels and its first rows.
+def prepare(
+    reader: Reader, control: Any, adjust: Any = None, block_rows: int | None = None, dense: bool = False
+) -> Plan:
+    """Plan the sums over a source, from its labels and its first rows; with dense products if that is asked for.
 
     Raises
     ------
@@ -98,9 +122,9 @@ def prepare(reader: Reader, control: Any, adjust: Any = None, block_rows: int | 
     order = sorted(range(len(present)), key=lambda k: (control is not None and present[k] != control, k))
     C, more = covariates(reader, adjust)
     first = next(reader.blocks(min(LOOK, n)))
-    warn_of_counts(first, reader.name)
+    counted = warn_of_counts(first, reader.name)
     share = density(first)
-    sparse_products = share < SPARSE_BELOW
+    sparse_products = share < SPARSE_BELOW and not dense
     axes = None if sparse_products else fine_axes(as_dense(first), codes[: first.shape[0]], len(more))
     if block_rows is None:
         block_rows = _rows_per_block(len(present), len(names), share if sparse_products else None)
@@ -115,6 +139,7 @@ def prepare(reader: Reader, control: Any, adjust: Any = None, block_rows: int | 
         sparse_products=sparse_products,
         axes=np.zeros((0, len(names) + len(more))) if axes is None else axes,
         block_rows=block_rows,
+        counted=counted,
     )
 
 

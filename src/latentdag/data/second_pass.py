@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from latentdag.data import labels as lb
+from latentdag.data.accumulate import OUTLYING
 from latentdag.data.adjust import RANK_TOLERANCE, solved
+from latentdag.data.cloud import Cloud
 from latentdag.data.matrices import as_dense, as_rows, dense_rows
 from latentdag.data.prepare import FEW_VALUES
 from latentdag.data.sources.opening import covariates, open_source
@@ -64,7 +66,8 @@ def deviations(
     ----------
     data : as for :func:`context_blocks`
     m : Moments
-        Of these samples. After the last block, ``ValueError`` if a context has more or fewer rows than it should.
+        Of these samples. After the last block, ``ValueError`` if a context has more or fewer rows than it should. If
+        they are robust, outlying rows are passed over, and the others multiplied by the root of their weight.
     contexts : labels, optional
         Only these; by default all of ``m``.
 
@@ -74,13 +77,19 @@ def deviations(
     """
     at = [m.index(label) for label in (m.contexts if contexts is None else contexts)]
     seen = np.zeros(len(m.contexts), dtype=int)
+    expected = m.counts if m.outliers is None else m.counts + m.outliers
+    clouds = {} if m.outliers is None else {k: Cloud(m.means[k], m.covariances[k], m.counts[k]) for k in at}
     for j, block in context_blocks(data, [m.contexts[k] for k in at], m.n_features):
         seen[at[j]] += len(block)
-        yield at[j], block - m.means[at[j]]
+        rows = block - m.means[at[j]]
+        if clouds:
+            w = clouds[at[j]].weights(block)
+            rows = np.sqrt(w[w >= OUTLYING] * clouds[at[j]].cuts.gamma)[:, None] * rows[w >= OUTLYING]
+        yield at[j], rows
     for k in at:
-        if seen[k] != m.counts[k]:
+        if seen[k] != expected[k]:
             raise ValueError(
-                f"context {m.contexts[k]!r} has {seen[k]} rows in the data but {m.counts[k]} in the moments: pass the "
+                f"context {m.contexts[k]!r} has {seen[k]} rows in the data but {expected[k]} in the moments: pass the "
                 "data they came from"
             )
 

@@ -18,6 +18,7 @@ def dask_moments(
     feature_names: Iterable[str] | None = None,
     features: Any = None,
     adjust: Any = None,
+    robust: bool = False,
     split_every: int = SPLIT_EVERY,
     memory_limit: float | None = None,
 ) -> Moments:
@@ -29,7 +30,7 @@ def dask_moments(
         Of ndarray or csr chunks with known sizes.
     contexts : (n,) labels
     control : label
-    feature_names, features, memory_limit
+    feature_names, features, robust, memory_limit
         As for :func:`latentdag.stream.moments`. The memory is that of this process.
     adjust : table with one row per sample, optional
     split_every : int
@@ -39,5 +40,5 @@ def dask_moments(
     -------
     Moments
     """
-    options = {"feature_names": feature_names, "features": features, "adjust": adjust, "memory_limit": memory_limit}
-    return moments(X, contexts, control, split_every=split_every, **options)
+    options = {"feature_names": feature_names, "features": features, "adjust": adjust, "robust": robust}
+    return moments(X, contexts, control, split_every=split_every, memory_limit=memory_limit, **options)

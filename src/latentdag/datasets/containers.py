@@ -51,11 +51,14 @@ class Screen:
         obs = self.obs.iloc[np.flatnonzero(rows) if rows.dtype == bool else rows].reset_index(drop=True)
         return Screen(self.name, X, self.contexts[rows], self.control, names, obs, self.extra)
 
-    def moments(self, adjust: Any = None) -> Moments:
-        """Return the moments per context; ``adjust`` names columns of ``obs`` to regress out, or is a table."""
+    def moments(self, adjust: Any = None, robust: bool = False) -> Moments:
+        """Return the moments per context; ``adjust`` names columns of ``obs`` to regress out, or is a table.
+
+        ``robust`` is as for :meth:`latentdag.Moments.from_samples`.
+        """
         if adjust is not None and not isinstance(adjust, pd.DataFrame | np.ndarray):
             adjust = self.obs[[adjust] if isinstance(adjust, str) else list(adjust)]
-        return Moments.from_samples(self.X, self.contexts, self.control, self.feature_names, adjust=adjust)
+        return Moments.from_samples(self.X, self.contexts, self.control, self.feature_names, adjust, robust)
 
     def to_anndata(self, context_key: str = "context") -> "AnnData":
         """Return AnnData with the contexts in ``obs[context_key]``."""

@@ -1,0 +1,214 @@
+"""Robust moments: rows far from the others of their context weigh less, or nothing.
+
+Every context is one cloud of rows, with a center μ and a scatter S. A row weighs by its distance
+
+    D² = (x − μ)ᵀ S⁻¹ (x − μ),    w = 1 up to D² = a, falling smoothly to w = 0 at D² = b,
+
+and μ, S are the weighted mean and covariance of the rows, the latter times γ = r E[w] / E[w D²], which makes it
+consistent for Gaussian rows in r dimensions. *a* and *b* are distances that a Gaussian row exceeds once in 100 and once
+in 100,000 times, given how many rows are behind S. A weight must fall to zero: with weights c/D² one per cent of rows
+that lie together would still add c/100 to the variance in their direction.
+
+S⁻¹ is taken on the range of S. A row that leaves the range has no distance, and no weight: where clean rows fill fewer
+dimensions than there are features, outliers fill them all.
+
+Weights and moments depend on each other. They begin with a pilot, a small sample of rows, and the three quarters of it
+that are closest together (concentration steps from a covariance of directions), and are settled on the pilot; then two
+passes over all rows follow. docs/math.md, Robust moments.
+"""
+
+import warnings
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from latentdag.data.accumulate import OUTLYING, Sums, by_context
+from latentdag.data.adjust import RANK_TOLERANCE, residual_covariances, solved
+from latentdag.data.cloud import CLEAN, Cloud, settled
+from latentdag.errors import OutlierWarning
+
+if TYPE_CHECKING:  # moments are made further up
+    from latentdag.data.moments import Moments
+
+#: Share of rows that may differ from a value that all others have, and be called outliers.
+FEW = 0.05
+
+#: Share of the variance in one direction that a few far rows must carry to be worth a warning.
+MUCH = 0.4
+
+#: Rounds in which weights and coefficients of covariates are found in turn.
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """The weights of rows of several contexts, called with a context's position and rows (n, p + c).
+
+    Attributes
+    ----------
+    clouds : one for each context
+    beta : (c, p) or None
+        Of covariates, which are the last c columns: rows are measured without them.
+    """
+
+    clouds: tuple[Cloud, ...]
+    beta: np.ndarray | None = None
+
+    def __call__(self, k: int, rows: np.ndarray) -> np.ndarray:
+        return self.clouds[k].weights(_without(rows, self.beta))
+
+    def of(self, members: Iterable[int]) -> "Weighing":
+        """Return the weighing of some contexts only."""
+        return Weighing(tuple(self.clouds[k] for k in members), self.beta)
+
+    def consistent(self, sums: Sums, rows: np.ndarray, contexts: Sequence[Hashable]) -> Sums:
+        """Return weighted sums as sums of the rows (K,) that are not outlying.
+
+        Raises
+        ------
+        ValueError
+            If too many rows of a context are outlying.
+        """
+        for label, out, n in zip(contexts, sums.outlying, rows, strict=True):
+            if out > (1 - CLEAN) * n:
+                raise ValueError(
+                    f"context {label!r}: {out} of {n} rows are outlying, so there are no weights to trust: robust "
+                    f"moments need {CLEAN:.0%} of the rows in one cloud. Give rows of different kinds contexts of "
+                    "their own, or use robust=False"
+                )
+        counts = rows - sums.outlying
+        gamma = np.array([cloud.cuts.gamma for cloud in self.clouds])
+        scale = (gamma * np.maximum(counts - 1, 1) / np.maximum(sums.counts - 1, 1))[:, None, None]
+        for scatters in (sums.scatters, sums.along):
+            scatters *= scale
+        return sums._replace(counts=counts)
+
+    def again(self, joint: "Moments", beta: np.ndarray | None) -> "Weighing":
+        """Return the weights that follow from moments of all columns, and the covariates' coefficients (c, p)."""
+        if beta is None:
+            means, covariances = joint.means, joint.covariances
+        else:
+            means, covariances = _without(joint.means, beta), residual_covariances(joint.covariances, beta)
+        return Weighing(tuple(map(Cloud, means, covariances, joint.counts)), beta)
+
+
+def _without(rows: np.ndarray, beta: np.ndarray | None) -> np.ndarray:
+    """Return the features (n, p) of rows (n, p + c), the covariates regressed out."""
+    return rows if beta is None else rows[:, : -len(beta)] - rows[:, -len(beta) :] @ beta
+
+
+def pilot_weighing(
+    rows: np.ndarray, codes: np.ndarray, contexts: Sequence[Hashable], names: Sequence[str], n_covariates: int
+) -> Weighing:
+    """Return the first weights, from a pilot.
+
+    Parameters
+    ----------
+    rows : (n, p + c)
+        Features and covariates.
+    codes : (n,) position of each row's context
+    contexts : K labels
+    names : of the features, then of the covariates
+    n_covariates : c
+
+    Raises
+    ------
+    ValueError
+        If a context has too few rows for its dimensions, or a feature the same value in most of its rows.
+    """
+    p = rows.shape[1] - n_covariates
+    groups = [group for _, group in by_context(codes)]
+    beta = _first_beta(rows[:, :p], rows[:, p:], groups) if n_covariates else None
+    for _ in range(ROUNDS if n_covariates else 1):
+        X = _without(rows, beta)
+        found = [settled(X[group]) for group in groups]
+        if n_covariates:
+            w = np.empty(len(rows))
+            for group, (_, own) in zip(groups, found, strict=True):
+                w[group] = own
+            beta = _weighted_beta(rows[:, :p], rows[:, p:], w, groups)
+    for label, group, (cloud, w) in zip(contexts, groups, found, strict=True):
+        _check_cloud(X[group], cloud, w, label, names)
+    return Weighing(tuple(cloud for cloud, _ in found), beta)
+
+
+def _check_cloud(X: np.ndarray, cloud: Cloud, w: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
+    """Complain about the pilot (n, p) of a context that no cloud can be trusted of."""
+    clean = w >= OUTLYING
+    value = X[np.argmax(clean)]
+    others = np.where(np.ptp(X[clean], axis=0) == 0, (value != X).mean(axis=0), 0.0) if clean.any() else np.zeros(1)
+    if others.max() > FEW:
+        j = int(np.argmax(others))
+        raise ValueError(
+            f"context {label!r}: feature {names[j]!r} has the value {value[j]:g} in {1 - others[j]:.0%} of the rows, "
+            "so how far the others are away cannot be measured: leave it out, or use robust=False"
+        )
+    if len(X) < 2 * cloud.r:
+        raise ValueError(
+            f"context {label!r} has {len(X)} rows, which vary in {cloud.r} dimensions or more: robust moments need at "
+            "least twice as many rows as dimensions. Take fewer features, or use robust=False"
+        )
+
+
+def _first_beta(X: np.ndarray, C: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Return coefficients (c, p) of the covariates by least absolute distances, about the contexts' medians."""
+    Y = X.copy()
+    for group in groups:
+        Y[group] -= np.median(X[group], axis=0)
+    size = np.abs(Y).mean(axis=0)
+    size = np.where(size > 0, size, 1.0)
+    beta = np.zeros((C.shape[1], X.shape[1]))
+    for _ in range(10):
+        far = np.linalg.norm((Y - C @ beta) / size, axis=1)
+        beta = _weighted_beta(X, C, 1 / np.maximum(far, 1e-3 * np.median(far) or 1.0), groups)
+    return beta
+
+
+def _weighted_beta(X: np.ndarray, C: np.ndarray, w: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the weighted least squares (c, p) of features on covariates, with one intercept per context."""
+    X, within = X.copy(), C.copy()
+    for group in groups:
+        share = w[group] / max(w[group].sum(), 1e-300)
+        X[group] -= share @ X[group]
+        within[group] -= share @ C[group]
+    within[:, (within**2).sum(axis=0) <= RANK_TOLERANCE * (C**2).sum(axis=0)] = 0.0
+    return solved((w[:, None] * within).T @ within, (w[:, None] * within).T @ X)
+
+
+def warn_of_outliers(m: "Moments", codes: np.ndarray, rows: np.ndarray) -> None:
+    """Warn where a few rows carry much of a context's covariance.
+
+    Parameters
+    ----------
+    m : Moments
+    codes : (n,) position of each row's context
+    rows : (n, p)
+        Some of the rows behind the moments, or all.
+    """
+    found: list[tuple[float, int, int, int, int]] = []
+    for k, group in by_context(codes):
+        X = rows[group]
+        kept = np.flatnonzero((np.median(X, axis=0) == X).mean(axis=0) < 0.5)  # others have no scale to be far in
+        if not len(kept):
+            continue
+        cloud = Cloud(m.means[k, kept], m.covariances[k][np.ix_(kept, kept)], m.counts[k])
+        d2 = cloud.distances(X[:, kept])
+        far = np.isfinite(d2) & (d2 > cloud.cuts.b)
+        if far.any():
+            Z = (X[far][:, kept] - cloud.center) @ cloud.T.T
+            share, directions = np.linalg.eigh(Z.T @ Z / len(X))
+            loading = np.linalg.lstsq(cloud.T, directions[:, -1], rcond=None)[0] / cloud.deviations
+            if share[-1] > MUCH:
+                found.append((share[-1], far.sum(), len(X), k, kept[np.argmax(np.abs(loading))]))
+    if found:
+        most, number, n, k, j = max(found)
+        others = f" and {len(found) - 1} others" if len(found) > 1 else ""
+        warnings.warn(
+            f"context {m.contexts[k]!r}{others}: {number} of {n} rows lie far from the rest and carry "
+            f"{min(most, 1):.0%} of the variance in one direction (feature {m.feature_names[j]!r} above all): look at "
+            "them, or let them weigh less with robust=True",
+            OutlierWarning,
+            stacklevel=5,
+        )
