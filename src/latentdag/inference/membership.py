@@ -108,17 +108,18 @@ class MembershipTest:
         drop, size = self.drop, f" {self.size}" if self.size else ""
         if drop:
             listed = ", ".join(map(str, drop[:5])) + (", …" if len(drop) > 5 else "")
-            how = "changes more than one target can" if len(drop) == 1 else "change more than one target can each"
+            one = len(drop) == 1
+            how = "changes more than one target can" if one else "change more than one target each can"
             said = f"Not in the model: {listed} ({len(drop)} of {len(self.summary)} contexts) {how}"
             if np.isfinite(self.p_without):
-                rest = "the others fit one model" if self.p_without > self.alpha else "nor do the others fit one model"
-                said += f"; without, {rest} (p = {self.p_without:.2g})"
+                rest = "fit one model" if self.p_without > self.alpha else "still do not fit one model"
+                said += f"; without {'it' if one else 'them'}, the others {rest} (p = {self.p_without:.2g})"
             return f"{said}.{size}"
-        foremost = self.summary["gain"].idxmax() if self.summary["gain"].notna().any() else None
-        most = "" if foremost is None else f" (without {foremost}, {self.summary['gain'].max():.0%} of the misfit goes)"
+        gain = self.summary["gain"].dropna().sort_values(kind="stable")
+        most = f" (without {gain.index[-1]}, {100 * gain.iloc[-1]:.0f} % of the misfit goes)" if len(gain) else ""
         return (
             f"Not in the model: no one model fits all contexts (p = {self.p_value:.2g}), and no few of them account "
-            f"for it{most}, so dropping contexts does not help: read the fit as an approximation.{size}"
+            f"for it{most}, so dropping contexts does not help: a fit is an approximation at best.{size}"
         )
 
     def __repr__(self) -> str:
@@ -214,7 +215,9 @@ def _reason(m: Moments, context: Hashable, row: Any, alpha: float, of_rank: str,
         f"(p = {row['p_value']:.2g}, Holm {row['holm']:.2g}), where a single target changes at most 2"
     )
     if row["decision"] == "drop":
-        gained = f"leaving it out takes {row['gain']:.0%} of the misfit away" if np.isfinite(row["gain"]) else ""
+        gained = (
+            f"leaving it out takes {100 * row['gain']:.0f} % of the misfit away" if np.isfinite(row["gain"]) else ""
+        )
         why = [text for text, said in ((gained, gained), (seen, row["reject_fwer"])) if said]
         return f"drop because {'; and '.join(why)}"
     if row["reject_fwer"]:

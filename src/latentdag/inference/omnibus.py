@@ -71,9 +71,11 @@ class Omnibus:
         if not self.misfit:
             return ""
         worst = max(self.misfit, key=lambda c: self.misfit[c])
+        if not self.unexplained:
+            return "The model leaves nothing unexplained but noise."
         return (
-            f"The model leaves {self.unexplained:.2g} of what contexts change unexplained; the largest misfit, in "
-            f"{worst!s}, is {100 * self.misfit[worst]:.2g} % of a standard deviation (root mean square over the means, "
+            f"The model leaves {100 * self.unexplained:.2g} % of what contexts change unexplained; the largest misfit, "
+            f"in {worst!s}, is {100 * self.misfit[worst]:.2g} % of a standard deviation (root mean square over means, "
             "variances and correlations of noises)."
         )
 
