@@ -8,6 +8,7 @@ whole refuses data of the model with probability alpha at most. Only then does i
 """
 
 import html
+import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,7 +19,7 @@ import pandas as pd
 from latentdag.core.multiplicity import benjamini_hochberg, holm
 from latentdag.data.moments import Moments
 from latentdag.data.second_pass import Samples
-from latentdag.errors import clear_numerics
+from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.inference.culprits import LeftOut, leave_out
 from latentdag.inference.omnibus import Joint, Omnibus, joint_fit, no_covariance, tested
 from latentdag.inference.ranks import p_value_column, rank_test
@@ -249,5 +250,7 @@ def _joint(m: Moments, fit: Fit | Literal[False] | None) -> tuple[Joint | str, F
             ), None
         if K > FIT_UP_TO:
             return f"{K} contexts take a while to fit: pass fit=latentdag.fit(m)", None
-        fit = run_fit(m)
+        with warnings.catch_warnings():  # what a fit warns of matters to its reader; the test has warnings of its own
+            warnings.simplefilter("ignore", LatentDAGWarning)
+            fit = run_fit(m)
     return joint_fit(fit, m), fit

@@ -141,6 +141,10 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
 def joint_fit(fit: Fit, m: Moments) -> Joint | str:
     """Return one model for all contexts of a fit, or why there is no test of it."""
     check_design(m)
+    if not isinstance(fit, Fit):
+        raise TypeError(f"fit must be what latentdag.fit returns, got {type(fit).__name__}")
+    if tuple(m.feature_names) != tuple(fit.model.feature_names):
+        raise ValueError("the fit has other features than the moments: pass the data it was fitted to")
     missing = [c for c in fit.model.contexts if c not in m.contexts]
     if missing:
         raise ValueError(f"the fit has a context {missing[0]!r} that the moments lack: pass the data it was fitted to")
