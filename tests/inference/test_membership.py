@@ -270,7 +270,7 @@ def test_bad_input():
     m = ld.simulate.sample_moments(ld.simulate.random_model(3, 3, rng=0), 500, rng=0)
     with pytest.raises(ValueError, match="alpha is a probability"):
         membership_test(m, alpha=0)
-    with pytest.raises(TypeError, match="fit must be what latentdag.fit returns, got bool"):
+    with pytest.raises(TypeError, match=r"fit must be what latentdag\.fit returns, got bool"):
         membership_test(m, fit=True)
     fit = ld.fit(m)
     other = ld.Moments.from_covariances(m.covariances, m.counts, m.contexts, m.control, m.means, list("xyz"))
