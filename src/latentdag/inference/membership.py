@@ -21,7 +21,7 @@ from latentdag.data.moments import Moments
 from latentdag.data.second_pass import Samples
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.inference.culprits import LeftOut, leave_out
-from latentdag.inference.omnibus import Joint, Omnibus, joint_fit, no_covariance, tested
+from latentdag.inference.omnibus import Joint, Omnibus, joint_fit, no_covariance, omnibus_of
 from latentdag.inference.ranks import p_value_column, rank_test
 from latentdag.methods.fitting import fit as run_fit
 from latentdag.methods.result import Fit
@@ -176,7 +176,7 @@ def membership_test(
     p = ranks[p_value_column(ranks)].to_numpy()
     table = pd.DataFrame({"p_value": p, "holm": holm(p), "q_value": benjamini_hochberg(p)}, index=ranks.index)
     joint, used = _joint(m, fit)
-    omnibus = Omnibus(reason=joint) if isinstance(joint, str) else tested(joint, data)
+    omnibus = Omnibus(reason=joint) if isinstance(joint, str) else omnibus_of(joint, data)
     of_ranks = alpha * (1 - OMNIBUS_SHARE if np.isfinite(omnibus.p_value) else 1.0)
     table["reject_fwer"], table["reject_fdr"] = table["holm"] <= of_ranks, table["q_value"] <= alpha
     table["rho"] = ranks["rho"]

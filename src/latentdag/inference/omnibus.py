@@ -135,7 +135,7 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
     omnibus χ² = 11.6 on 15 degrees of freedom, p = 0.707
     """
     joint = joint_fit(fit, m)
-    return Omnibus(reason=joint) if isinstance(joint, str) else tested(joint, data)
+    return Omnibus(reason=joint) if isinstance(joint, str) else omnibus_of(joint, data)
 
 
 def joint_fit(fit: Fit, m: Moments) -> Joint | str:
@@ -192,7 +192,7 @@ def _p_value(found: Goodness) -> float:
     return float(stats.chi2.sf(found.statistic, found.dof)) if found.dof > 0 else 1.0
 
 
-def tested(joint: Joint, data: Samples | None) -> Omnibus:
+def omnibus_of(joint: Joint, data: Samples | None) -> Omnibus:
     """Test a joint model against the saturated one."""
     design, found, parents = joint.prepared.design, joint.found, full_parents(joint.best.order)
     statistic, dof, p_value, scale = found.statistic, float(found.dof), _p_value(found), 1.0
