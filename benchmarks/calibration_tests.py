@@ -2,7 +2,9 @@
 
 Size: the share of true nulls rejected at 5 %; it should lie in [.03, .07]. Rank tests are sized on contexts whose
 target has parents, which change exactly two directions (one on a source changes only one, and is rejected less often).
-The omnibus test is sized with the true graph given, on many models, and after a full search, on fewer.
+The omnibus test is sized with the true graph given, on many models, and after a full search, on fewer. The verdict of
+the membership test is sized as a whole, search included: "verdict" on data of the model, "intruder" with one context
+that hits a second latent. Both draw from seeds that nothing was tuned on.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/calibration_tests.py [--models 1000] [--sections rank robust …]
 """
@@ -14,6 +16,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import argparse
 import time
 import warnings
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -22,6 +25,7 @@ from scipy import stats
 import latentdag as ld
 from latentdag.inference.control import observational_context_test
 from latentdag.inference.dimension import latent_dimension_test
+from latentdag.inference.membership import membership_test
 from latentdag.inference.omnibus import omnibus_test
 from latentdag.inference.ranks import rank_test
 from latentdag.inference.shared_targets import target_groups
@@ -111,6 +115,86 @@ def membership(models):
             rho[targets] = [t["rho"].min() for t in tables]
             kept[targets] = np.mean([t["p_value"].min() * len(t) > 0.05 for t in tables])
         row(convention, auc(p[1], p[2]), auc(rho[1], rho[2]), float(kept[1]), float(1 - kept[2]))
+
+
+#: Verdict: d, p, n, convention, whether counts are unequal (a fifth of n to five times n), whether there are means, and
+#: what share of the models is drawn: fits with many latents take long.
+VERDICTS = [
+    (5, 5, 500, "text", False, True, 1.5), (10, 10, 500, "text", False, True, 0.4),
+    (5, 10, 2500, "figures", False, True, 1.5), (15, 15, 2500, "figures", False, True, 0.1),
+    (5, 5, 10000, "text", False, True, 1.5), (10, 20, 2500, "figures", True, True, 0.3),
+    (5, 5, 2500, "text", True, False, 1.0), (15, 15, 500, "text", False, True, 0.1),
+    (5, 5, 500, "figures", True, True, 1.0), (10, 10, 10000, "text", False, False, 0.2),
+]  # fmt: skip
+FIRST_SEED = 200_000
+
+
+def with_error(hits):
+    """A share, with its standard error."""
+    share = float(np.mean(hits))
+    return f"{share:.3f} ± {np.sqrt(max(share * (1 - share), 1 / len(hits) / 4) / len(hits)):.3f}"
+
+
+def without_means(m):
+    """The same moments as someone gives them who has covariances only."""
+    return ld.Moments.from_covariances(m.covariances, m.counts, contexts=m.contexts, control=m.control)
+
+
+def verdict(models):
+    print("\nVerdict on data of the model, order and graph searched: refused at 5 %, by either part, and models")
+    row("d", "p", "n", "convention", "counts", "means", "refused", "omnibus", "rank", "models", "s per model")
+    for d, p, n, convention, unequal, means, share in VERDICTS:
+        began, refused, parts = time.perf_counter(), [], []
+        for s in range(FIRST_SEED, FIRST_SEED + round(models * share)):
+            rng = np.random.default_rng([s, d, p, n])
+            model = ld.simulate.random_model(d, p, convention=convention, rng=rng)
+            spread = rng.uniform(-1.0, 1.0, d + 1) * unequal
+            m = ld.simulate.sample_moments(
+                model, dict(zip(model.contexts, (n * 5**spread).astype(int), strict=True)), rng=rng
+            )
+            found = membership_test(m if means else without_means(m))
+            refused.append(not found.in_model)
+            parts.append((found.omnibus.p_value <= 0.04, found.summary["reject_fwer"].any()))
+        said = np.mean(parts, axis=0).tolist()
+        counts = "unequal" if unequal else "equal"
+        seconds = (time.perf_counter() - began) / len(refused)
+        row(d, p, n, convention, counts, "yes" if means else "no", with_error(refused), *said, len(refused), seconds)
+
+
+def intruder(models):
+    print("\nOne context with a second target: found; named, and no other, if found; others named; mean of the largest")
+    print("misfit, in standard deviations")
+    row("convention", "d", "n", "found", "named", "others named", "misfit", "models")
+    for convention in CONVENTIONS[::-1]:
+        for d, n in CELLS:
+            found, named, wrong, size = [], [], [], []
+            for s in range(FIRST_SEED, FIRST_SEED + models // (3 if d == 5 else 10)):
+                rng = np.random.default_rng([s, d, n])
+                model = ld.simulate.random_model(d, d, convention=convention, rng=rng)
+                context = model.contexts[1 + rng.integers(d)]
+                target, other = (
+                    model.targets[context],
+                    rng.choice([x for x in model.latents if x != model.targets[context]]),
+                )
+                drawn = rng.uniform(6.0, 8.0, 2) ** (1 if convention == "text" else -2)
+                hit = ld.Intervention([target, str(other)], variance=drawn.tolist())
+                model = replace(model, interventions={**model.interventions, context: hit})
+                test = membership_test(ld.simulate.sample_moments(model, n, rng=rng))
+                found.append(not test.in_model)
+                if found[-1]:
+                    named.append(test.drop == (context,))
+                    wrong.append(bool(test.drop) and context not in test.drop)
+                    size.append(max(test.omnibus.misfit.values()))
+            row(
+                convention,
+                d,
+                n,
+                with_error(found),
+                with_error(named),
+                float(np.mean(wrong)),
+                float(np.mean(size)),
+                len(found),
+            )
 
 
 def true_graph(model):
@@ -235,7 +319,8 @@ def control(models):
 
 SECTIONS = {
     "rank": rank_sizes, "robust": robust_sizes, "membership": membership, "grouping": grouping, "omnibus": omnibus,
-    "omnibus-robust": omnibus_robust, "omnibus-power": omnibus_power, "dimension": dimension, "control": control,
+    "verdict": verdict, "intruder": intruder, "omnibus-robust": omnibus_robust, "omnibus-power": omnibus_power,
+    "dimension": dimension, "control": control,
 }  # fmt: skip
 
 

@@ -1,17 +1,23 @@
 """Membership: decisions for all contexts together, and what rank alone cannot see."""
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
 from scipy import stats
 
 import latentdag as ld
-from latentdag.core.goodness import _hidden
+from latentdag.core.full_orders import best_full_order
+from latentdag.core.goodness import _hidden, misfit, release
 from latentdag.core.jacobian import fitted_point, tangent
 from latentdag.core.likelihood import make_design
+from latentdag.core.optimize import maximize
 from latentdag.core.orders import full_parents
 from latentdag.inference.membership import membership_test
-from latentdag.inference.omnibus import omnibus_test
+from latentdag.inference.omnibus import joint_fit, omnibus_test
+from latentdag.methods.design import prepare
+from latentdag.methods.options import Options
 
 
 def true_graph(model):
@@ -32,7 +38,7 @@ def mixed_model():
     return ld.LatentModel(np.random.default_rng(0).standard_normal((d, d)), A, np.ones(d), hits, latents=names)
 
 
-def test_the_context_that_does_not_belong_is_dropped_and_the_rest_fits():
+def test_where_some_contexts_must_share_a_target_rank_tests_decide():
     found = membership_test(ld.simulate.sample_moments(mixed_model(), 3_000, rng=1), alpha=0.001)
     assert found.drop == ("<b>both</b>",)
     assert set(found.members) == set("abcdef")
@@ -40,14 +46,90 @@ def test_the_context_that_does_not_belong_is_dropped_and_the_rest_fits():
         "drop because its covariance differs from the control's in"
     )
     assert not found.in_model
-    assert found.verdict.startswith("Not in the model: 1 of 7 contexts")
-    assert found.omnibus.p_value > 0.01
-    assert set(found.fit.model.interventions) == set("abcdef")
+    assert found.verdict.startswith("Not in the model: <b>both</b> (1 of 7 contexts) changes more than one target can")
+    assert found.omnibus.reason.startswith("7 contexts in 6 dimensions")
     page = found._repr_html_()
     assert "<b>both</b>" not in page
     assert "&lt;b&gt;both&lt;/b&gt;" in page
     assert "MembershipTest: Not in the model" in repr(found)
     assert "Gaussian" in found.note
+
+
+def intruder(seed, d=4):
+    """A model in which one context has a second target, and that context."""
+    rng = np.random.default_rng(seed)
+    model = ld.simulate.random_model(d, d + 1, convention="text", rng=rng)
+    context = model.contexts[1 + rng.integers(d)]
+    other = next(name for name in model.latents if name != model.targets[context])
+    hit = ld.Intervention([model.targets[context], other], variance=[7.0, 7.0])
+    return replace(model, interventions={**model.interventions, context: hit}), context
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_context_with_a_second_target_is_named(seed):
+    model, context = intruder(seed)
+    found = membership_test(ld.simulate.sample_moments(model, 4_000, rng=seed))
+    assert found.drop == (context,)
+    assert found.summary["gain"].idxmax() == context
+    assert f"Not in the model: {context} (1 of 4 contexts) changes more than one target can" in found.verdict
+    assert "% of a standard deviation" in found.verdict
+
+
+def test_misfit_is_a_size_that_does_not_grow_with_the_number_of_samples():
+    model, _ = intruder(1)
+    S = [model.covariance(c) for c in model.contexts]
+    tests = []
+    for n in (20_000, 2_000_000):
+        m = ld.Moments.from_covariances(S, [n] * len(S), contexts=model.contexts, control=model.control)
+        tests.append(omnibus_test(ld.fit(m), m))
+    few, many = tests
+    assert many.statistic > 50 * few.statistic
+    assert many.unexplained == pytest.approx(few.unexplained, rel=0.05)
+    for context, size in many.misfit.items():
+        assert few.misfit[context] == pytest.approx(size, rel=0.1, abs=0.005)
+
+
+def test_parts_of_the_misfit_add_up_and_a_released_context_has_none():
+    m = ld.simulate.sample_moments(intruder(2)[0], 500, rng=2)
+    joint = joint_fit(ld.fit(m), m)
+    design, best = joint.prepared.design, joint.best
+    raw = misfit(design, best.optimum, full_parents(best.order), joint.found, scale=0.0).by_context
+    size = len(design.S[0]) * (len(design.S[0]) + 3) / 2
+    assert size * np.sum(design.n * raw**2) == pytest.approx(2 * joint.found.nats, rel=1e-6)
+    fewer = release(design, 1)
+    assert fewer.d == design.d
+    assert design.N - design.n[1] == fewer.N
+
+
+def test_the_verdict_has_one_level():
+    m = ld.simulate.sample_moments(ld.simulate.random_model(3, 3, rng=0), 500, rng=0)
+    test = membership_test(m)
+    assert test.p_value == min(1.0, test.omnibus.p_value / 0.8, test.summary["holm"].min() / 0.2)
+    for alpha in (test.p_value * 0.99, min(test.p_value * 1.01, 0.999)):
+        assert membership_test(m, alpha=alpha).in_model == (test.p_value > alpha)
+    assert membership_test(m, fit=False).p_value == test.summary["holm"].min()
+
+
+def test_means_that_nobody_measured_are_not_tested():
+    m = ld.simulate.sample_moments(ld.simulate.random_model(3, 3, rng=0), 500, rng=0)
+    bare = ld.Moments.from_covariances(m.covariances, m.counts, contexts=m.contexts, control=m.control)
+    assert m.has_means
+    assert not bare.has_means
+    fit = ld.fit(bare)
+    assert not fit.options.means
+    assert omnibus_test(fit, bare).dof == omnibus_test(ld.fit(m, means=False), m).dof
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_full_order_is_worse_than_the_one_it_started_from(seed):
+    m = ld.simulate.sample_moments(intruder(seed)[0], 200, rng=seed)
+    design = prepare(m, Options(shrinkage=False)).design
+    H, order = np.random.default_rng(seed).standard_normal((4, 4)), (2, 0, 3, 1)
+    start = maximize(design, H, full_parents(order))
+    found = best_full_order(design, H, order, lambda other: True, lambda full: False)
+    assert found.optimum.value >= start.value
+    same = best_full_order(design, H, order, lambda other: other == order, lambda full: False)
+    assert same.order == order
 
 
 def test_the_answer_does_not_depend_on_order_or_units():
@@ -67,10 +149,10 @@ def test_what_rank_cannot_see_the_omnibus_test_does():
     """The paper's own example: an empty graph and two targets per context, where every difference has rank two."""
     model = ld.simulate.random_model(4, 4, density=0.0, n_targets=2, rng=2)
     found = membership_test(ld.simulate.sample_moments(model, 2_000, rng=0))
-    assert found.drop == ()
+    assert not found.summary["reject_fwer"].any()
     assert found.omnibus.p_value < 1e-6
     assert not found.in_model
-    assert "no one model fits them all" in found.verdict
+    assert found.verdict.startswith("Not in the model")
 
 
 @pytest.mark.slow
@@ -188,6 +270,11 @@ def test_bad_input():
     m = ld.simulate.sample_moments(ld.simulate.random_model(3, 3, rng=0), 500, rng=0)
     with pytest.raises(ValueError, match="alpha is a probability"):
         membership_test(m, alpha=0)
+    with pytest.raises(TypeError, match=r"fit must be what latentdag\.fit returns, got bool"):
+        membership_test(m, fit=True)
     fit = ld.fit(m)
+    other = ld.Moments.from_covariances(m.covariances, m.counts, m.contexts, m.control, m.means, list("xyz"))
+    with pytest.raises(ValueError, match="the fit has other features than the moments"):
+        omnibus_test(fit, other)
     with pytest.raises(ValueError, match="has a context 'c1' that the moments lack"):
         omnibus_test(fit, m.select(["c2", "c3"]))

@@ -5,7 +5,7 @@ import pytest
 
 import latentdag as ld
 import studies.light_tunnel
-from latentdag.datasets import places
+from latentdag.datasets import light_tunnel, places
 from studies.__main__ import main
 from studies.decompositions import decompose
 from studies.light_tunnel import machine as tunnel
@@ -67,6 +67,19 @@ def test_shared_noise_is_not_recovered_and_the_test_says_so():
     fit = ld.fit(m, intervention="soft")
     assert fit_scores(true, draw, fit)["cosine"] < 0.9
     assert not ld.membership_test(m, data=(draw.X, draw.contexts)).in_model
+
+
+@here
+def test_what_polarisers_multiply_is_refused_and_no_context_is_blamed():
+    """Colours reach ir_3 through two polarisers: no linear model, though every context has its one target."""
+    knobs = ["red_strong", "green_strong", "blue_strong", "t_ir_1_strong", "t_ir_2_strong", "v_c_strong"]
+    screen = light_tunnel(experiments=knobs, columns=[*tunnel.COLOURS, *tunnel.SENSORS, "pol_1", "pol_2", "ir_3"])
+    found = ld.membership_test(screen.moments(), data=(screen.X, screen.contexts))
+    assert not found.in_model
+    assert found.summary["reject_fwer"].sum() == 4
+    assert found.drop == ()
+    assert "dropping contexts does not help" in found.verdict
+    assert 0.005 < found.omnibus.unexplained < 0.03
 
 
 @here

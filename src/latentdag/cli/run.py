@@ -122,6 +122,11 @@ def test_result(m: Moments, alpha: float, as_json: bool) -> tuple[str, bool]:
     said = {
         "in_model": bool(found.in_model),
         "verdict": found.verdict,
+        "p_value": found.p_value,
+        "p_omnibus": found.omnibus.p_value,
+        "size": found.size,
+        "unexplained": found.omnibus.unexplained,
+        "largest_misfit": max(found.omnibus.misfit.values(), default=float("nan")),
         "contexts": found.summary.reset_index().to_dict("records"),
         "drop": [str(c) for c in found.drop],
     }

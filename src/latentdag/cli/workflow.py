@@ -87,6 +87,7 @@ def _as_json(found: wf.Workflow, out: Path) -> dict[str, Any]:
         {
             "in_model": bool(found.membership.in_model),
             "verdict": found.membership.verdict,
+            "unexplained": found.membership.omnibus.unexplained,
             "order": list(found.fit.order),
             "edges": found.edges.to_dict("records"),
             "latents": found.latents.reset_index(names="latent").to_dict("records"),

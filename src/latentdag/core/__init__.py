@@ -29,6 +29,7 @@ The search:
 ==================  =================================================================================
 ``effort``          the constants that trade time for accuracy, each with its unit and reason
 ``orders``          full orders of latents, and moves between them
+``full_orders``     the full order that fits best, for tests that ask whether any does
 ``graphs``          which edges of an order to keep, and H refitted for them
 ``edge_estimates``  the weight of every present and absent edge, and what it gains, without refits
 ``evidence``        evidence for a graph, and the odds of each of its edges

@@ -52,6 +52,10 @@ SWEEPS = 320
 #: Attempts in a row to turn an edge round that may fail: this many over the number of latents, and at least the second.
 PATIENCE, LEAST_PATIENCE = 400, 5
 
+#: Times that rows are kicked out of a full order's maximum before a test refuses it, and how far, in units of their
+#: own length. With shorter kicks they come back to where they were, with longer ones the climb starts from nothing.
+KICKS, KICK = 20, 1.0
+
 # edges
 
 #: Latents up to which the gain of an edge is computed with all rows of H adapting: the price grows as d⁶. Beyond, and

@@ -17,6 +17,16 @@ parameters counts.
 *Few samples.* At known H all determinants are those of Wishart matrices, whose logarithms have known means; how much
 the mean of the statistic exceeds its degrees of freedom there corrects it (Bartlett).
 
+*How far off.* With enough samples every model is refused, so a statistic T comes with sizes that do not grow with them.
+Context k has the part ``T_k = n_k (tr A_k − log det A_k − r + ‖μ_k‖²)`` of it, A_k and μ_k the covariance and mean of
+its noises as fitted, which should be I and 0. Its root mean square misfit is
+
+    √((T_k − E T_k) / (n_k · number of moments)),
+
+to first order that of correlations between noises, of their means in standard deviations, and of their variances in
+units of √2. And ``(T − E T) / (T_0 − E T_0)`` is the share that the model leaves unexplained of all that changes, with
+T_0 the same ratio where nothing changes at all.
+
 *Noises of any law.* In coordinates of the noises each context's moments are off by a vector of errors: of the weighted
 products ``ε_i ε_j`` and, where means are used, of the ε_i. Scaled by √n_k its covariance is Γ_k, the identity if the
 noises are Gaussian. The statistic is the squared norm of what the tangent map leaves of these errors. With Q the
@@ -30,7 +40,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from latentdag.core.jacobian import Point, fitted_point, tangent
-from latentdag.core.likelihood import Design, Mechanism
+from latentdag.core.likelihood import Design, Mechanism, make_design
 from latentdag.core.linalg import Array, IntArray, complement
 from latentdag.core.optimize import Optimum
 from latentdag.core.ranks import mean_log_det
@@ -44,11 +54,15 @@ MOMENTS_UP_TO = 4000
 
 @dataclass(frozen=True)
 class Goodness:
-    """Hold twice the log-likelihood ratio, corrected for few samples; its degrees of freedom; the ratio in nats."""
+    """Hold twice the log-likelihood ratio, corrected for few samples; its degrees of freedom; the ratio in nats.
+
+    ``expected`` is the mean of twice the ratio if the model is true and samples are Gaussian.
+    """
 
     statistic: float
     dof: int
     nats: float
+    expected: float
 
 
 def goodness(design: Design, value: float, parents: Sequence[IntArray], order: Sequence[int]) -> Goodness:
@@ -72,7 +86,8 @@ def goodness(design: Design, value: float, parents: Sequence[IntArray], order: S
     hidden = _hidden(design, mechanisms, order)
     excess = _known_mean(design, mechanisms) / max(saturated - at_known_H, 1)
     dof = saturated - at_known_H - (design.d * (r - 1) - hidden)
-    return Goodness(float(fitted - free) / max(excess, 1.0), dof, 0.5 * float(fitted - free))
+    excess = max(excess, 1.0)
+    return Goodness(float(fitted - free) / excess, dof, 0.5 * float(fitted - free), dof * excess)
 
 
 def _regressions(design: Design, mechanisms: Sequence[Mechanism]) -> int:
@@ -152,6 +167,54 @@ def noises(design: Design, optimum: Optimum, parents: Sequence[IntArray]) -> Noi
     weight = design.n * (point.at_work == np.arange(len(rows))[:, None, None]).any(axis=2)
     tau = np.einsum("qj,qj->q", rows @ H, weight @ design.means) / weight.sum(axis=1)
     return Noises(replace(point, tau=tau), F, tau[point.at_work])
+
+
+def release(design: Design, k: int) -> Design:
+    """Return the design without what context k says. Its targets stay latents: they may cause others all the same."""
+    kept = [j for j in range(len(design.n)) if j != k]
+    S, means = design.S[kept], None if design.means is None else design.means[kept]
+    about = S if means is None else S + means[:, :, None] * means[:, None, :]
+    hits, soft = [design.hits[j] for j in kept], [design.soft[j] for j in kept]
+    return make_design(design.n[kept], S, about, means, hits, soft, design.d)
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Hold the root mean square misfit of each context (K+1,), and the share of all change that is unexplained."""
+
+    by_context: Array
+    unexplained: float
+
+
+def misfit(
+    design: Design, optimum: Optimum, parents: Sequence[IntArray], found: Goodness, scale: float = 1.0
+) -> Misfit:
+    """Return how far a fitted model is off, beyond what noise explains.
+
+    Parameters
+    ----------
+    found : of the same model
+    scale : mean of the statistic over that of Gaussian samples
+    """
+    model, n, r = noises(design, optimum, parents), design.n, design.S.shape[1]
+    A = model.F @ design.S @ model.F.transpose(0, 2, 1)
+    off = np.trace(A, axis1=1, axis2=2) - np.linalg.slogdet(A)[1] - r
+    if design.means is not None:
+        off += np.sum((np.einsum("kij,kj->ki", model.F, design.means) - model.nu) ** 2, axis=1)
+    # parameters of a context's own cost it so many degrees of freedom; the others are shared as samples are
+    own = np.bincount(
+        [a.context for a in design.mechanisms(parents)[design.d :]],
+        [len(a.parents) + 1 + (design.means is not None) for a in design.mechanisms(parents)[design.d :]],
+        len(n),
+    )
+    shared = len(n) * model.n_moments - found.dof - own.sum()
+    dof = np.maximum(model.n_moments - own - shared * n / design.N, 0.0)
+    expected = scale * found.expected / dof.sum() * dof
+    beyond = np.maximum(n * off - expected, 0.0)
+    free = n @ np.linalg.slogdet(design.S)[1]
+    change = design.N * np.linalg.slogdet(design.S_bar)[1] - free - scale * (len(n) - 1) * model.n_moments
+    left = max(2 * found.nats - scale * found.expected, 0.0)
+    return Misfit(np.sqrt(beyond / (n * model.n_moments)), float(min(left / change, 1.0)) if change > 0 else 1.0)
 
 
 def _rest(design: Design, H: Array) -> Array:

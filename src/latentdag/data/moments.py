@@ -239,6 +239,11 @@ class Moments:
         """Number K of contexts other than the control."""
         return len(self.contexts) - (self.control is not None)
 
+    @property
+    def has_means(self) -> bool:
+        """Whether contexts differ in their means; where all are the same to the last digit, nobody measured them."""
+        return bool((self.means != self.means[0]).any())
+
     def index(self, context: Hashable) -> int:
         """Return the position of a context in all the arrays."""
         try:

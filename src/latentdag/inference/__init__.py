@@ -3,6 +3,7 @@
 ================== ====================================================================================
 ``ranks``          In how many directions does each context differ from the control?
 ``membership``     Has every context one target, and does one model explain them all?
+``culprits``       Of a model that is refused, which contexts account for it?
 ``omnibus``        Is there any model of a fit's kind that explains all contexts at once?
 ``dimension``      How many latents do the contexts move?
 ``shared_targets`` Which contexts hit the same latent?

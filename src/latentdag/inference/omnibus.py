@@ -1,33 +1,42 @@
 """The omnibus test of a fit: is there any model of its kind that explains all contexts at once?
 
 The rank test asks one context at a time. What the model says beyond it concerns all contexts together: noise rows are
-orthonormal, every noise is left alone elsewhere, and the graph has no cycle. The likelihood ratio of the fit's order
-against free means and covariances tests all of it (:mod:`latentdag.core.goodness`).
+orthonormal, every noise is left alone elsewhere, and the graph has no cycle. The likelihood ratio of the best
+order against free means and covariances tests all of it (:mod:`latentdag.core.goodness`).
 """
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import stats
 
 from latentdag.core.fourth_moments import CrossCovariance, moment_matched_p_value, weighted_products
-from latentdag.core.goodness import MOMENTS_UP_TO, Noises, goodness, matched_traces, noises
-from latentdag.core.optimize import maximize
+from latentdag.core.full_orders import FullOrder, Permit, best_full_order
+from latentdag.core.goodness import MOMENTS_UP_TO, Goodness, Noises, goodness, matched_traces, misfit, noises
+from latentdag.core.likelihood import Design
 from latentdag.core.orders import full_parents
 from latentdag.data.moments import Moments
 from latentdag.data.second_pass import Samples, deviations
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.inference.ranks import no_inverse
-from latentdag.methods.design import Prepared, prepare
+from latentdag.methods.design import Prepared, edge_rules, prepare
 from latentdag.methods.fitting import check_design
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
 
+#: A p-value above which nobody refuses a model, so that no better order is looked for.
+CLEAR = 0.05
+
+
+#: Nats by which the maximum may be missed without a word: noise moves the statistic by far more.
+SHORT = 0.1
+
 
 @dataclass(frozen=True)
 class Omnibus:
-    """Likelihood ratio of the full order of a fit against free means and covariances.
+    """Likelihood ratio of the best full order near that of a fit against free means and covariances.
 
     Attributes
     ----------
@@ -39,6 +48,11 @@ class Omnibus:
         Why there is no test.
     robust : bool
         Whether it holds without Gaussian samples.
+    misfit : mapping of context to float
+        How far the model is off in each context, the control first, beyond what noise explains: the root mean square of
+        its noises' correlations, of their means in standard deviations, and of their variances in units of √2.
+    unexplained : float
+        The share that the model leaves unexplained of all that contexts change, beyond noise.
     """
 
     statistic: float = float("nan")
@@ -47,11 +61,49 @@ class Omnibus:
     loglik: float = float("nan")
     reason: str = ""
     robust: bool = False
+    misfit: Mapping[Hashable, float] = field(default_factory=dict)
+    unexplained: float = float("nan")
 
     def __str__(self) -> str:
         if self.reason:
             return f"no omnibus test: {self.reason}"
         return f"omnibus χ² = {self.statistic:.1f} on {self.dof:.4g} degrees of freedom, p = {self.p_value:.3g}"
+
+    @property
+    def size(self) -> str:
+        """How far off the model is, in one sentence; empty where there is no test."""
+        if not self.misfit:
+            return ""
+        worst = max(self.misfit, key=lambda c: self.misfit[c])
+        if not self.unexplained:
+            return "The model leaves nothing unexplained but noise."
+        return (
+            f"The model leaves {100 * self.unexplained:.2g} % of what contexts change unexplained; the largest misfit, "
+            f"in {worst!s}, is {100 * self.misfit[worst]:.2g} % of a standard deviation (root mean square over means, "
+            "variances and correlations of noises)."
+        )
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One model for all contexts of a fit, each latent with every earlier one as a parent.
+
+    Attributes
+    ----------
+    m : Moments
+        Of the fit's contexts.
+    prepared : Prepared
+        Without shrinkage.
+    best : FullOrder
+    permit : tells which orders the fit allows
+    found : Goodness
+    """
+
+    m: Moments
+    prepared: Prepared
+    best: FullOrder
+    permit: Permit
+    found: Goodness
 
 
 @clear_numerics
@@ -63,8 +115,8 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
     Parameters
     ----------
     fit : Fit
-        Its order, targets and kinds of interventions are tested; every earlier latent may be a parent, so that the
-        choice of edges plays no part.
+        Its targets and kinds of interventions are tested; every earlier latent may be a parent, so that the choice of
+        edges plays no part. The order is the fit's or, unless it was given, a better one near it.
     m : Moments
         The data it was fitted to, K + 1 contexts and p features. Contexts that the fit does not know are left out.
     data : (X, contexts), or a list of such pairs, optional
@@ -77,7 +129,7 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
 
     Notes
     -----
-    The test takes the order of the fit as given. With an order that is not the best one the p-value is too small.
+    Before it refuses, the test looks for a better order, and that can take as long as a fit.
 
     Examples
     --------
@@ -86,41 +138,78 @@ def omnibus_test(fit: Fit, m: Moments, data: Samples | None = None) -> Omnibus:
     >>> print(omnibus_test(ld.fit(m), m))
     omnibus χ² = 11.6 on 15 degrees of freedom, p = 0.707
     """
+    joint = joint_fit(fit, m)
+    return Omnibus(reason=joint) if isinstance(joint, str) else omnibus_of(joint, data)
+
+
+def joint_fit(fit: Fit, m: Moments) -> Joint | str:
+    """Return one model for all contexts of a fit, or why there is no test of it."""
     check_design(m)
+    if not isinstance(fit, Fit):
+        raise TypeError(f"fit must be what latentdag.fit returns, got {type(fit).__name__}")
+    if tuple(m.feature_names) != tuple(fit.model.feature_names):
+        raise ValueError("the fit has other features than the moments: pass the data it was fitted to")
     missing = [c for c in fit.model.contexts if c not in m.contexts]
     if missing:
         raise ValueError(f"the fit has a context {missing[0]!r} that the moments lack: pass the data it was fitted to")
     m = m.select(fit.model.interventions)
     kinds = {c: _kind(fit, [change.kind for change in v.changes.values()]) for c, v in fit.model.interventions.items()}
     if "do" in kinds.values():
-        return Omnibus(reason="a latent that is set to a value has no density")
-    means = fit.options.means
-    alone = next((k for k in range(len(m.contexts)) if no_inverse(m, k) or m.counts[k] < 3), None)
-    if alone is not None:
-        return Omnibus(reason=f"context {m.contexts[alone]!r}: {no_inverse(m, alone) or 'it has two samples'}")
-    up = fit.options.unintervened
-    chosen = Options(targets=fit.targets, intervention=kinds, means=means, shrinkage=False, unintervened=up)
+        return "a latent that is set to a value has no density"
+    if too_small := no_covariance(m):
+        return too_small
+    told = fit.options
+    chosen = Options(
+        targets=fit.targets, intervention=kinds, means=told.means, shrinkage=False, unintervened=told.unintervened
+    )
     prepared = prepare(m, chosen)
     design = prepared.design
     order = tuple(prepared.latents.index(name) for name in fit.order)
     H = fit.model.reordered(prepared.latents).unmixing @ np.linalg.pinv(prepared.W)
-    parents = full_parents(order)
-    best = maximize(design, H, parents)
+    given = told.graph is not None or told.order is not None
+    permit = edge_rules(prepared, 0.0, required=told.required).permit
+    looked = (lambda other: other == order) if given else permit
+    best = best_full_order(design, H, order, looked, lambda full: _p_value(goodness_of(design, full)) > CLEAR)
     if best is None:
-        return Omnibus(reason="the full order has no finite likelihood: the covariances are too near singular")
-    if not best.converged:
-        warnings.warn(f"omnibus test: {best.gain:.3g} nats short of the maximum", LatentDAGWarning, stacklevel=2)
-    found = goodness(design, best.value, parents, order)
+        return "the full order has no finite likelihood: the covariances are too near singular"
+    if best.optimum.gain > SHORT:
+        short = f"omnibus test: {best.optimum.gain:.3g} nats short of the maximum"
+        warnings.warn(short, LatentDAGWarning, stacklevel=3)
+    found = goodness_of(design, best)
     if found.dof <= 0:
-        return Omnibus(reason="a model of this kind fits any moments of so few contexts")
-    statistic, dof, p_value = found.statistic, float(found.dof), float(stats.chi2.sf(found.statistic, found.dof))
+        return "a model of this kind fits any moments of so few contexts"
+    return Joint(m, prepared, best, looked, found)
+
+
+def no_covariance(m: Moments) -> str:
+    """Return which context has too few samples for a covariance of its own, and why; empty if all have enough."""
+    alone = next((k for k in range(len(m.contexts)) if no_inverse(m, k) or m.counts[k] < 3), None)
+    return "" if alone is None else f"context {m.contexts[alone]!r}: {no_inverse(m, alone) or 'it has two samples'}"
+
+
+def goodness_of(design: Design, full: FullOrder) -> Goodness:
+    """Compare the saturated model with a full order."""
+    return goodness(design, full.optimum.value, full_parents(full.order), full.order)
+
+
+def _p_value(found: Goodness) -> float:
+    return float(stats.chi2.sf(found.statistic, found.dof)) if found.dof > 0 else 1.0
+
+
+def omnibus_of(joint: Joint, data: Samples | None) -> Omnibus:
+    """Test a joint model against the saturated one."""
+    design, found, parents = joint.prepared.design, joint.found, full_parents(joint.best.order)
+    statistic, dof, p_value, scale = found.statistic, float(found.dof), _p_value(found), 1.0
     if data is not None:
-        model = noises(design, best, parents)
+        model = noises(design, joint.best.optimum, parents)
         if len(design.n) * model.n_moments > MOMENTS_UP_TO:
             return Omnibus(reason="too many moments for the test without Gaussian samples; data=None assumes them")
-        Gamma = _error_covariances(m, prepared, model, data)
-        statistic, dof, p_value = moment_matched_p_value(statistic, *matched_traces(model, Gamma))
-    return Omnibus(statistic, dof, p_value, -found.nats, robust=data is not None)
+        traces = matched_traces(model, _error_covariances(joint.m, joint.prepared, model, data))
+        scale = traces[0] / found.dof
+        statistic, dof, p_value = moment_matched_p_value(statistic, *traces)
+    off = misfit(design, joint.best.optimum, parents, found, scale)
+    by_context = dict(zip(joint.m.contexts, off.by_context.tolist(), strict=True))
+    return Omnibus(statistic, dof, p_value, -found.nats, "", data is not None, by_context, off.unexplained)
 
 
 def _error_covariances(m: Moments, prepared: Prepared, model: Noises, data: Samples) -> np.ndarray:

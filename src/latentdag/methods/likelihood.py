@@ -46,6 +46,10 @@ def fit_likelihood(
     progress : bool, optional
         A bar on stderr once the fit takes more than a few seconds; by default only where that is a terminal.
     """
+    if (
+        options.means and not m.has_means
+    ):  # means that all are the same carry no noise: they would count as a perfect fit
+        options = replace(options, means=False)
     prepared = prepare(m, options)
     penalty = _nats(options.penalty, prepared.design.N)
     priced = options.penalty != DEFAULT.penalty

@@ -39,7 +39,8 @@ class Options(Mapping[str, Any]):
         edges within the ancestor relation are one choice among equivalent ones.
     means : bool
         Use differences between the contexts' means: an intervention may shift the mean of its target's noise, and all
-        other noises keep theirs. False gives every context a free mean.
+        other noises keep theirs. False gives every context a free mean, and so does True where all means are the same
+        to the last digit, as in moments made of covariances alone.
     shrinkage : bool
         Move covariances of contexts with few samples towards the pooled one.
     unintervened : "downstream" or "upstream"

@@ -105,11 +105,21 @@ def _single_targets(results: "Results") -> Found:
     over = [text for text, value in zip(lb.text_names(contexts), adjusted, strict=True) if value <= ALPHA]
     left = int(np.isnan(p).sum())
     untested = f" {left} of {len(p)} contexts have too few samples to be tested." if left else ""
+    test = evidence.membership
+    if over and test is not None and test.in_model:  # one verdict, with one level: that of the whole
+        return "note", (
+            f"{listed(over)} may change more than the target can (p ≤ {ALPHA:g} after Holm's correction), but not "
+            f"plainly enough to refuse the model as a whole.{untested}"
+        )
     if over:
+        spared = [
+            text for text in over if test is not None and test.fit is not None and text not in map(str, test.drop)
+        ]
+        mend = f" Leaving {listed(spared)} out would not mend that." if spared else ""
         return "bad", (
             f"{listed(over)} change{'s' if len(over) == 1 else ''} more than the target can: a perturbation of one "
             f"latent changes at most two directions of the covariance, and here there are more (p ≤ {ALPHA:g} after "
-            f"Holm's correction).{untested}"
+            f"Holm's correction).{mend}{untested}"
         )
     if np.nanmin(p) == 1.0:
         return "open", "The data have two dimensions or fewer, so there is nothing to test."

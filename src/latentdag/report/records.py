@@ -37,13 +37,15 @@ def context_records(results: "Results") -> list[Record]:
             "p_rank_0": evidence.p_value(context, 0),
             "p_rank_1": evidence.p_value(context, 1),
             "p_allowed": evidence.p_value(context, evidence.allowed.get(context, 2)),
+            "misfit": None if evidence.membership is None else evidence.membership.omnibus.misfit.get(context),
+            "gain": None,
             "decision": "",
             "reason": "",
             "shrinkage": shrinkage.get(fitted.get(context)),
         }
         if summary is not None and context in summary.index:
             row = lb.row_of(summary, context)
-            record |= {"decision": row["decision"], "reason": row["reason"], "rho": row["rho"]}
+            record |= {name: row[name] for name in ("gain", "decision", "reason", "rho")}
         records.append(record)
     return records
 

@@ -36,7 +36,7 @@ class Workflow:
         Per context the p-value, by Holm, of a covariance equal to the control's: large where a perturbation does not
         show in it.
     membership : MembershipTest
-        Of all contexts chosen, before the fit; its omnibus test is of those that it keeps.
+        Of all contexts chosen, before the fit.
     fit : Fit
         Latents are called Z(context), so that nobody takes them for the gene or the perturbation of that name.
     edges : DataFrame
