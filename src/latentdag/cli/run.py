@@ -104,6 +104,8 @@ def _as_json(results: Results) -> dict[str, Any]:
     return to_plain(
         {
             "method": found.method,
+            "verdict": results.report["verdict"]["text"],
+            "idle": lb.text_names(found.idle),
             "order": list(found.order),
             "targets": dict(zip(texts, (list(v.targets) for v in found.model.interventions.values()), strict=True)),
             "edges": results.edges.drop(columns=["lower", "upper"]).to_dict("records"),
