@@ -92,9 +92,8 @@ def changed(
     {'idle': 'nothing changed', 'real': ''}
     """
     check_design(m)
-    W, S, _ = m.whitened
-    mu = (m.means - m.means[0]) @ W.T
-    free = not (means and mu.any())
+    free = not (means and (m.means != m.means[0]).any())
+    W, mu, S = _coordinates(m, free)
     hits = [frozenset([c]) if targets is None else _names(targets, c) for c in m.contexts[1:]]
     sides = [_side([k], m.counts, mu, S, free) for k in range(len(m.contexts))]
     others = {hit: [k for k, other in enumerate(hits, start=1) if other != hit] for hit in hits}
@@ -107,7 +106,7 @@ def changed(
         for i, (a, b) in enumerate(pairs)
         if a is not None and min(a.n, b.n) > 1
     }
-    for i, tested in _gaussian(twos) if data is None else _robust(twos, m, data, mu):
+    for i, tested in _gaussian(twos) if data is None else _robust(twos, m, data, W, mu):
         found[i] = tested
     return _table(m, found[: len(hits)], found[len(hits) :], data is not None)
 
@@ -115,6 +114,21 @@ def changed(
 def idle_contexts(table: pd.DataFrame) -> tuple[Hashable, ...]:
     """Return the contexts that :func:`changed` calls idle."""
     return tuple(table.index[table["idle"]])
+
+
+def _coordinates(m: Moments, free: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return coordinates W (r, p) in which all samples together are white, means (K+1, r) and covariances (K+1, r, r).
+
+    "Together" is about their common mean, unless means are free. Principal components in coordinates that knew which
+    sample is of which context would be chosen by what is tested.
+    """
+    W, S, _ = m.whitened
+    mu = (m.means - m.means[0]) @ W.T
+    if free:
+        return W, mu, S
+    every = _side(range(len(mu)), m.counts, mu, S, free)
+    V = np.linalg.inv(np.linalg.cholesky(every.S))
+    return V @ W, mu @ V.T, V @ S @ V.T
 
 
 def _names(targets: Mapping[Hashable, Any], context: Hashable) -> frozenset[Hashable]:
@@ -127,6 +141,7 @@ def _names(targets: Mapping[Hashable, Any], context: Hashable) -> frozenset[Hash
 
 def _side(at: Sequence[int], counts: np.ndarray, mu: np.ndarray, S: np.ndarray, free: bool) -> _Side:
     """Return some contexts as one sample; with free means, about each own mean."""
+    at = list(at)
     n, nu = counts[at].astype(float), counts[at] - 1.0
     mean = n @ mu[at] / n.sum()
     away = np.sqrt(n)[:, None] * (mu[at] - mean) * (not free)
@@ -144,7 +159,7 @@ def _gaussian(pairs: Pairs) -> Iterator[tuple[int, tuple[float, float, float]]]:
 
 
 def _robust(
-    pairs: Pairs, m: Moments, data: Samples, mu: np.ndarray
+    pairs: Pairs, m: Moments, data: Samples, W: np.ndarray, mu: np.ndarray
 ) -> Iterator[tuple[int, tuple[float, float, float]]]:
     """Yield the moment-matched tests, after one pass over the samples.
 
@@ -160,7 +175,7 @@ def _robust(
     }
     seen = np.zeros(len(m.contexts), dtype=int)
     for k, block in deviations(data, m):
-        Y = block @ m.whitened.W.T
+        Y = block @ W.T
         for i, (a, b, two) in pairs.items():
             for number, side in enumerate((a, b)):
                 if k in side.contexts:
