@@ -102,17 +102,17 @@ def test_few_rows_are_no_error(n):
         assert table.loc["few", ["p_value", "p_apart"]].between(0, 1).all()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_exact_moments_are_never_idle_unless_nothing_changed(seed):
+@pytest.mark.parametrize(("seed", "n"), [(0, 1_000), (1, 10**6), (2, 10**18)])
+def test_exact_moments_are_never_idle_unless_nothing_changed(seed, n):
     truth = simulate.random_model(4, 5, rng=seed)
     S = np.array([truth.covariance(c) for c in truth.contexts])
-    m = ld.Moments.from_covariances(S, 10_000, contexts=truth.contexts)
+    m = ld.Moments.from_covariances(S, n, contexts=truth.contexts)
     assert ld.fit(m).idle == ()
     S[2] = S[0]
-    still = ld.Moments.from_covariances(S, 10_000, contexts=truth.contexts)
+    still = ld.Moments.from_covariances(S, n, contexts=truth.contexts)
     table = ld.changed(still)
     assert table.index[table["idle"]].tolist() == [truth.contexts[2]]
-    assert table.loc[truth.contexts[2], "p_value"] == 1
+    assert table.loc[truth.contexts[2], "p_value"] > 0.999
     found = ld.fit(still)
     assert found.idle == (truth.contexts[2],)
     assert found.graph.degree(str(truth.contexts[2])) == 0

@@ -60,35 +60,45 @@ class CrossCovariance:
 class ProductCovariance:
     """tr Γ and tr Γ² of a moment-matched test of one context against another, from blocks of rows in any order.
 
-    Rows may be a part of all: Γ needs the law of a row, and a few thousand tell enough.
-
     Parameters
     ----------
     counts : (n_0, n_k)
         Of all rows, on which the statistic rests.
     q : int
         Number of coordinates in which nothing should have changed.
+    used : (u_0, u_k), optional
+        How many of the rows will be added, where that is not all: a few thousand tell the law of a row well enough.
     means : bool
         Whether the statistic has differences of means as well, ``‖μ_k − μ_0‖²``.
     one_law : bool
         Whether the null hypothesis is that both have one law. Then the rows of both tell Γ, and few on one side do.
     """
 
-    def __init__(self, counts: tuple[int, int], q: int, means: bool = False, one_law: bool = False):
-        self.counts, self.means, self.one_law = np.array(counts, dtype=float), means, one_law
+    def __init__(
+        self,
+        counts: tuple[int, int],
+        q: int,
+        used: tuple[int, int] | None = None,
+        *,
+        means: bool = False,
+        one_law: bool = False,
+    ):
+        self.means = means
         self.size = size = q * (q + 1) // 2 + q * means
         self.projection: Array | None = None
         if size > EXACT_UP_TO:
             self.projection = np.random.default_rng(0).standard_normal((size, SKETCH)) / np.sqrt(SKETCH)
         width = size if self.projection is None else SKETCH
-        self.used, self.total, self.squares = np.zeros(2), np.zeros((2, size)), np.zeros(2)
-        self.sums, self.cross = np.zeros((2, width)), np.zeros((2, width, width))
+        self.total, self.squares = np.zeros((2, size)), np.zeros(2)
+        self.sums, self.cross = np.zeros((2, width)), np.zeros((width, width))
         # Γ is the covariance of a difference of means, in units of 1/ν_0 + 1/ν_k
-        self.scale = 1 / np.sum(1 / (self.counts - 1))
+        n = np.array(counts, dtype=float)
+        self.used = n if used is None else np.array(used, dtype=float)
+        free = np.maximum(self.used - 1, 1)
+        self.weight = np.full(2, 1 / free.sum()) if one_law else 1 / (np.sum(1 / (n - 1)) * n * free)
 
     def add(self, side: int, Y: Array) -> None:
         """Add rows (n, q) of the control (side 0) or of the context (side 1), about their mean, pooled variance one."""
-        self.used[side] += len(Y)
         for part, F in weighted_products(Y):
             if self.means:
                 F = np.hstack([part, F])
@@ -97,21 +107,17 @@ class ProductCovariance:
             if self.projection is not None:
                 F = F @ self.projection
             self.sums[side] += F.sum(axis=0)
-            self.cross[side] += F.T @ F
+            self.cross += self.weight[side] * (F.T @ F)
 
     def traces(self) -> tuple[float, float]:
         """Return t = tr Γ and tr Γ², the second without the bias of having estimated Γ."""
-        n, weight = self.used, self.scale / (self.counts * np.maximum(self.used - 1, 1))
-        if self.one_law:
-            weight = np.full(2, 1 / max(n.sum() - 2, 1))
-        by_side = weight * (self.squares - np.sum(self.total**2, axis=1) / n)
+        by_side = self.weight * (self.squares - np.sum(self.total**2, axis=1) / self.used)
         t = float(by_side.sum())
-        Gamma = np.einsum("s,sij->ij", weight, self.cross)
-        Gamma -= np.einsum("s,si,sj->ij", weight / n, self.sums, self.sums)
+        Gamma = self.cross - np.einsum("s,si,sj->ij", self.weight / self.used, self.sums, self.sums)
         squared = float(np.vdot(Gamma, Gamma))
         if self.projection is not None:  # a Gaussian sketch adds tr² / size to the squared norm
             squared = (squared - t**2 / SKETCH) / (1 + 1 / SKETCH)
-        squared -= float(np.sum(by_side**2 / n))
+        squared -= float(np.sum(by_side**2 / self.used))
         # at most one degree of freedom per product, whatever the noise of the two corrections
         return t, max(squared, t**2 / self.size)
 

@@ -1,4 +1,4 @@
-"""Test whether two samples have one law: means and covariances together (docs/math.md, section "Did anything change?").
+"""Test whether two samples have one law: means and covariances together (docs/math.md, section "Tests of change").
 
 With A the covariances (divisor n) of the two samples, P that of both together about their common mean and
 ``N = n_0 + n_k``, twice the log-likelihood ratio of Gaussian samples against one common law is
@@ -23,6 +23,9 @@ from scipy import special, stats
 
 from latentdag.core.linalg import RANK_TOLERANCE, Array, is_definite
 from latentdag.core.ranks import mean_log_det
+
+#: Counts beyond which rounding decides, of the statistic and of its null law: they count as so many.
+MOST, MOST_OF_LAW = 1e12, 1e8
 
 
 class TwoSamples(NamedTuple):
@@ -51,13 +54,13 @@ def put_together(counts: Array, means: Array, S: Array, free_means: bool) -> Two
 
     Parameters
     ----------
-    counts : (2,) rows of each, at least two
+    counts : (2,) rows of each, from two to MOST
     means : (2, r)
     S : (2, r, r) covariances about each own mean, divisor n − 1
     free_means : bool
         Whether means may differ without counting as a change.
     """
-    n = np.asarray(counts, dtype=float) - free_means
+    n = counts - float(free_means)
     A = S * ((counts - 1) / n)[:, None, None]
     centre = n @ means / n.sum()
     away = np.zeros_like(means) if free_means else means - centre
@@ -89,6 +92,7 @@ def likelihood_ratio(two: TwoSamples) -> tuple[float, float, float]:
     """
     n, q, lost = two.n, two.S.shape[1], 0 if two.free_means else 1
     statistic = max(float(-n @ np.linalg.slogdet(two.S)[1]), 0.0)  # infinite where a variance vanished: a change, too
+    n = np.minimum(n, MOST_OF_LAW)
     weights, signs = np.append(n, n.sum()), np.array([1.0, 1.0, -1.0])
     mean = -float(signs * weights @ mean_log_det(weights - lost, q, weights))
     half = (weights[:, None] - lost - np.arange(q)) / 2

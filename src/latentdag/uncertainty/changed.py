@@ -5,7 +5,7 @@ questions come before any edge. Does the context differ from the control at all,
 differ from the other perturbed contexts together? Labels that were shuffled among perturbed samples pass the first
 question, since all of them differ from the control, and fail the second. A context that fails either is *idle*.
 
-docs/math.md, section "Did anything change?", has the formulas; :mod:`latentdag.core.two_samples` the arithmetic.
+docs/math.md, section "Tests of change", has the formulas; :mod:`latentdag.core.two_samples` the arithmetic.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ import pandas as pd
 
 from latentdag.core.fourth_moments import ProductCovariance, moment_matched_p_value
 from latentdag.core.multiplicity import holm
-from latentdag.core.two_samples import TwoSamples, difference, likelihood_ratio, put_together
+from latentdag.core.two_samples import MOST, TwoSamples, difference, likelihood_ratio, put_together
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.second_pass import Samples, deviations
@@ -42,7 +42,7 @@ NOTE = {
 class _Side:
     """Some contexts as one sample: their positions, count, mean (r,) and covariance (r, r), divisor n − 1."""
 
-    contexts: Sequence[int]
+    contexts: list[int]
     n: int
     mean: np.ndarray
     S: np.ndarray
@@ -145,15 +145,16 @@ def _side(at: Sequence[int], counts: np.ndarray, mu: np.ndarray, S: np.ndarray, 
     n, nu = counts[at].astype(float), counts[at] - 1.0
     mean = n @ mu[at] / n.sum()
     away = np.sqrt(n)[:, None] * (mu[at] - mean) * (not free)
-    rows = int(nu.sum()) + 1 if free else int(n.sum())
+    rows = nu.sum() + 1 if free else n.sum()
     scatter = np.tensordot(nu, S[at], axes=1) + away.T @ away
-    return _Side(at, rows, mean, scatter / max(rows - 1, 1))
+    return _Side(at, int(min(rows, MOST)), mean, scatter / max(rows - 1, 1))
 
 
 Pairs = Mapping[int, tuple[_Side, _Side, TwoSamples]]
 
 
 def _gaussian(pairs: Pairs) -> Iterator[tuple[int, tuple[float, float, float]]]:
+    """Yield the likelihood-ratio tests."""
     for i, (_, _, two) in pairs.items():
         yield i, likelihood_ratio(two)
 
@@ -166,23 +167,24 @@ def _robust(
     Few rows that look calm by chance would make a small change look large: there the rows of both sides tell the law
     as well, and the larger p-value counts.
     """
-    sums = {
-        i: [
-            ProductCovariance((a.n, b.n), two.S.shape[1], not two.free_means, one_law)
+    steps = {i: [-(-side.n // ENOUGH) for side in pair[:2]] for i, pair in pairs.items()}
+    sums: dict[int, list[ProductCovariance]] = {}
+    for i, (a, b, two) in pairs.items():
+        used = [int(np.sum(-(-m.counts[s.contexts] // step))) for s, step in zip((a, b), steps[i], strict=True)]
+        sums[i] = [
+            ProductCovariance((a.n, b.n), two.S.shape[1], (used[0], used[1]), means=not two.free_means, one_law=one_law)
             for one_law in ([False, True] if min(a.n, b.n) < FEW else [False])
         ]
-        for i, (a, b, two) in pairs.items()
-    }
     seen = np.zeros(len(m.contexts), dtype=int)
     for k, block in deviations(data, m):
         Y = block @ W.T
         for i, (a, b, two) in pairs.items():
-            for number, side in enumerate((a, b)):
+            for number, (side, step) in enumerate(zip((a, b), steps[i], strict=True)):
                 if k in side.contexts:
-                    step = -(-side.n // ENOUGH)
                     shift = 0.0 if two.free_means else mu[k] - side.mean
+                    rows = (Y[-seen[k] % step :: step] + shift) @ two.V
                     for summed in sums[i]:
-                        summed.add(number, (Y[-seen[k] % step :: step] + shift) @ two.V)
+                        summed.add(number, rows)
         seen[k] += len(block)
     for i, each in sums.items():
         tests = [moment_matched_p_value(difference(pairs[i][2]), *summed.traces()) for summed in each]
@@ -190,6 +192,7 @@ def _robust(
 
 
 def _table(m: Moments, against_control: np.ndarray, apart: np.ndarray, robust: bool) -> pd.DataFrame:
+    """Return the table of :func:`changed`."""
     table = pd.DataFrame(against_control, lb.as_index(m.contexts[1:]), ["statistic", "dof", "p_value"])
     table["p_holm"] = holm(table["p_value"].to_numpy())
     table[["apart_statistic", "apart_dof", "p_apart"]] = apart
