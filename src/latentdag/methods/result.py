@@ -374,7 +374,8 @@ FILE = Layout(
         "details": {
             "gain?": float, "n_starts?": int, "n_agreed?": int, "penalty?": float, "shrinkage?": {str: float},
             "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]},
-            "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool, str: object,
+            "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool,
+            "changed?": {str: {"p_holm?": float, "p_apart_holm?": float, "reason": str}}, str: object,
         },
     },
     MODEL_FILE.arrays,
