@@ -1,6 +1,6 @@
 """Do screens in which nothing happened give edges, and what does the mask of idle contexts cost where something did?
 
-OMP_NUM_THREADS=1 .venv/bin/python benchmarks/null_screens.py [--screens 400] [--seed 100000] [--quick] [--data FOLDER]
+OMP_NUM_THREADS=1 .venv/bin/python benchmarks/null_screens.py [--screens 300] [--seed 100000] [--quick] [--data FOLDER]
 
 An edge counts if its q-value is below .05. "no mask" takes all edges of the model, "mask" those that touch no idle
 context, by the moments alone (Gaussian) or with the samples (robust). In brackets: how many screens.
@@ -197,7 +197,7 @@ def real(splits, seed, root):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--screens", type=int, default=400)
+    parser.add_argument("--screens", type=int, default=300)
     parser.add_argument("--seed", type=int, default=100_000)
     parser.add_argument("--data", help="folder of the real data")
     parser.add_argument("--quick", action="store_true", help="20 screens a cell")
@@ -207,10 +207,10 @@ def main():
     print(f"seed {options.seed}, one thread")
     size(screens, options.seed)
     null(screens, options.seed + 1)
-    permuted(screens, options.seed + 2)
-    power(max(screens // 6, 5), options.seed + 3)
+    permuted(max(screens // 5, 10), options.seed + 2)
+    power(max(2 * screens // 25, 5), options.seed + 3)
     if options.data:
-        real(max(screens // 4, 8), options.seed + 4, options.data)
+        real(max(2 * screens // 15, 8), options.seed + 4, options.data)
 
 
 if __name__ == "__main__":
