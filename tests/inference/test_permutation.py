@@ -12,7 +12,7 @@ NOTHING = {"feature_names": None, "layer": None, "features": None, "adjust": Non
 
 
 def screen():
-    X, labels = simulate.sample(simulate.random_model(3, 3, rng=1), 200, rng=0)
+    X, labels = simulate.sample(simulate.random_model(3, 3, rng=1), 1_000, rng=0)
     return X, np.array([str(label) for label in labels])
 
 

@@ -10,8 +10,8 @@ from latentdag.uncertainty.changed import ALIKE, UNCHANGED
 if TYPE_CHECKING:
     from latentdag.methods.result import Fit
 
-UNCHANGED_TEXT = "Nothing changed in {which}: {tail}."
-ALIKE_TEXT = "No difference from the other contexts shows in {which}: {tail}."
+UNCHANGED_TEXT = "Nothing changed in {which}{tail}."
+ALIKE_TEXT = "No difference from the other contexts shows in {which}{tail}."
 NO_GRAPH = "these data show no causal graph"
 #: By the number of contexts; first, where other contexts hit some of their latents.
 NO_EDGES = (
@@ -65,6 +65,7 @@ def idle_reasons(fit: "Fit") -> list[str]:
         names = by_reason.get(reason, [])
         alone = all(set(fit.model.interventions[c].targets) <= quiet for c in fit.idle if texts[c] in names)
         tail = NO_GRAPH if every else NO_EDGES[1 if len(names) == 1 else 2] if alone else NO_EDGES[0]
+        tail = "" if every and reason == UNCHANGED and ALIKE in by_reason else f": {tail}"  # once is enough
         which = f"any of the {len(names)} contexts" if every and len(names) == len(fit.idle) > 1 else _and(names)
         reasons += [text.format(which=which, tail=tail)] if names else []
     return reasons
