@@ -23,6 +23,7 @@ _HOME = {
     "observational_contexts": "identification.reduce",
     "reduce_contexts": "identification.reduce",
     "score": "uncertainty.held_out",
+    "changed": "uncertainty.changed",
     "Fit": "methods.result",
     "fit": "methods.fitting",
     "rank_test": "inference.ranks",
@@ -33,6 +34,7 @@ _HOME = {
     "observational_context_test": "inference.control",
     "find_targets": "inference.targets",
     "off_targets": "inference.targets",
+    "permutation_test": "inference.permutation",
     "bootstrap": "inference.bootstrap",
     "block_moments": "inference.resampling",
     "Bootstrap": "inference.stability",
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from latentdag.inference.dimension import latent_dimension_test
     from latentdag.inference.membership import membership_test
     from latentdag.inference.omnibus import omnibus_test
+    from latentdag.inference.permutation import permutation_test
     from latentdag.inference.ranks import rank_test
     from latentdag.inference.resampling import block_moments
     from latentdag.inference.shared_targets import target_groups
@@ -88,6 +91,7 @@ if TYPE_CHECKING:
     from latentdag.model.intervention import Intervention
     from latentdag.model.matching import match_to_order
     from latentdag.model.model import LatentModel
+    from latentdag.uncertainty.changed import changed
     from latentdag.uncertainty.held_out import score
     from latentdag.workflow import survival
 

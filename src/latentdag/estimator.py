@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_array, check
 from latentdag.core.exact import TOLERANCE
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
+from latentdag.data.second_pass import Samples, pieces
 from latentdag.data.sources.annotated import obs_column
 from latentdag.methods.fitting import fit
 from latentdag.methods.options import Options
@@ -128,7 +129,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         y : (n,) labels
             The context of each row; for AnnData also the name of a column of ``obs``.
         """
-        return self._keep(self._moments(X, y, reset=True))
+        return self._keep(self._moments(X, y, reset=True), self._rows(X, y))
 
     def fit_moments(self, m: Moments) -> "LatentDAG":
         """Fit moments, for data that were streamed, merged or never left the hospital."""
@@ -143,9 +144,9 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         self._remember_features(m.n_features, None if numbered else m.feature_names)
         return self._keep(m)
 
-    def _keep(self, m: Moments) -> "LatentDAG":
+    def _keep(self, m: Moments, data: Samples | None = None) -> "LatentDAG":
         told = {name: value for name, value in vars(self).items() if name in Options.__dataclass_fields__}
-        self.fit_: Fit = fit(m, **Options.among(told.pop("method"), told), n_jobs=self.n_jobs)
+        self.fit_: Fit = fit(m, **Options.among(told.pop("method"), told), n_jobs=self.n_jobs, data=data)
         self.model_ = self.fit_.model
         self.latents_ = list(self.fit_.latents)
         self.order_ = list(self.fit_.order)
@@ -214,6 +215,14 @@ class LatentDAG(TransformerMixin, BaseEstimator):
             if "not finite" in str(error):
                 raise ValueError(f"Input X contains NaN or infinity. {error}") from None
             raise
+
+    def _rows(self, X: Any, y: Any) -> Samples | None:
+        """Return the samples behind the moments of a fit once more; lazy ones are not computed twice."""
+        if _is_from(X, "anndata"):
+            return pieces(X, y) if isinstance(y, str) else (X.X, _as_labels(y))
+        if _is_from(X, "dask"):
+            return None
+        return self._checked(X, reset=False, ensure_all_finite=False), _as_labels(y)
 
     def _moments_of_anndata(self, adata: Any, y: Any, reset: bool) -> Moments:
         if reset:

@@ -15,6 +15,8 @@ from latentdag import __version__
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.schema import headers, parse_json
+from latentdag.data.second_pass import pieces
+from latentdag.data.sources.annotated import chosen_features
 from latentdag.data.sources.opening import open_source
 from latentdag.data.store import naming_file
 from latentdag.errors import LatentDAGWarning
@@ -116,7 +118,8 @@ def latentdag(
     used, left_out = _usable(adata, context_key, control, min_cells)
     cells = adata if used.all() else adata[used]
     m = Moments.from_anndata(cells, context_key, control, layer, mask_var, adjust, robust=robust)
-    found = fit(m, method, **options)
+    rows = pieces(cells, context_key, layer=layer, features=chosen_features(cells, mask_var), adjust=adjust)
+    found = fit(m, method, **{"data": rows, **options})
     model = found.model
     where = adata.var_names.get_indexer(list(model.feature_names))
     adata.obsm[key_added] = latent_scores(adata, model, layer)

@@ -205,10 +205,18 @@ def test_a_perturbation_that_did_nothing_is_named(plain):
     S, counts = m.covariances.copy(), m.counts
     S[3] = simulate.sample_moments(simulate.random_model(5, 8, rng=2), 2_500, rng=9).covariances[0]
     idle = ld.Moments.from_covariances(S, counts, contexts=m.contexts, feature_names=m.feature_names)
-    made = report.collect(ld.fit(idle), idle)
-    assert status(made, "visible") == "warn"
-    assert str(m.contexts[3]) in next(c["text"] for c in made["checks"] if c["id"] == "visible")
+    found = ld.fit(idle)
+    made = report.collect(found, idle)
+    name = str(m.contexts[3])
+    assert list(found.idle) == made["idle"] == [name]
+    assert status(made, "changed") == "warn"
+    for text in (made["verdict"]["text"], found.summary(), str(found.verdict)):
+        assert text.startswith(f"Nothing changed in {name}: its latent carries no edges.")
     assert made["contexts"][3]["directions"] == "0"
+    assert made["contexts"][3]["p_changed"] > 0.05
+    assert not any(name in (effect["source"], effect["target"]) for effect in made["edges"] + made["effects"])
+    assert [z["latent"] for z in made["latents"] if z["idle"]] == [name]
+    assert 'class="node idle"' in report.to_html(made)
 
 
 def test_without_moments_or_tests_the_report_says_so(plain):

@@ -13,6 +13,7 @@ from pandas.api.types import is_numeric_dtype
 from latentdag.data import labels as lb
 from latentdag.data import stream
 from latentdag.data.moments import Moments
+from latentdag.data.second_pass import Samples
 from latentdag.data.sources.delimited import is_delimited
 from latentdag.data.sources.opening import open_source
 from latentdag.data.sources.reader import reading
@@ -59,6 +60,15 @@ def read_moments(
             checkpoint=None if robust else checkpoint,
             progress=progress,
         )
+
+
+def read_samples(
+    path: Path, context_column: str, control: str, *, layer: str | None = None, adjust: str = ""
+) -> Samples | None:
+    """Return the samples behind the moments of a file, to be read once more; None where there are only moments."""
+    if path.suffix == ".npz":
+        return None
+    return stream.pieces(path, context_column, layer=layer, adjust=listed_names(adjust) or None)
 
 
 def listed_names(text: str) -> list[str]:

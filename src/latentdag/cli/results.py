@@ -98,12 +98,13 @@ def write_graph(folder: Path, found: Fit) -> None:
     graph: nx.DiGraph = nx.DiGraph()
     for position, name in enumerate(found.order):
         hit = [str(c) for c, value in found.model.interventions.items() if name in value.targets]
-        graph.add_node(_xml(name), order=position, contexts=_xml(", ".join(hit)))
+        graph.add_node(_xml(name), order=position, contexts=_xml(", ".join(hit)), idle=name in found.idle_latents)
     for source, target, weight in found.graph.edges(data="weight"):
         graph.add_edge(_xml(source), _xml(target), weight=float(weight))
     write_text(folder / "graph.graphml", "\n".join(nx.generate_graphml(graph)) + "\n")
     lines = ["digraph latents {"]
-    lines += [f"  {_quoted(name)};" for name in found.order]
+    grey = " [color=gray, fontcolor=gray]"
+    lines += [f"  {_quoted(name)}{grey if name in found.idle_latents else ''};" for name in found.order]
     lines += [
         f"  {_quoted(source)} -> {_quoted(target)} [weight={abs(weight):.6g}, label={_quoted(f'{weight:.2g}')}];"
         for source, target, weight in found.graph.edges(data="weight")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from latentdag import __version__
-from latentdag.cli.files import read_moments
+from latentdag.cli.files import read_moments, read_samples
 from latentdag.cli.place import Place, reserved
 from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, write_result
 from latentdag.data import labels as lb
@@ -58,7 +58,8 @@ def run_fit(
         began = datetime.now(UTC)
         m = read_moments(data, **source, checkpoint=unfinished_moments(place, data, source), progress=progress)
         chosen = Options.among(method, options | {"penalty": _penalty(options["penalty"])})
-        found, stability, digest = fit(m, **chosen, n_jobs=jobs, progress=progress), None, moments_hash(m)
+        samples, stability, digest = read_samples(data, **source), None, moments_hash(m)
+        found = fit(m, **chosen, n_jobs=jobs, progress=progress, data=samples)
         if replicates:
             kept = place.unfinished("bootstrap", [__version__, digest, chosen.to_json(), seed])
             stability = resample(m, replicates, fit=found, rng=seed, n_jobs=jobs, checkpoint=kept, progress=progress)
@@ -104,6 +105,8 @@ def _as_json(results: Results) -> dict[str, Any]:
     return to_plain(
         {
             "method": found.method,
+            "verdict": results.report["verdict"]["text"],
+            "idle": lb.text_names(found.idle),
             "order": list(found.order),
             "targets": dict(zip(texts, (list(v.targets) for v in found.model.interventions.values()), strict=True)),
             "edges": results.edges.drop(columns=["lower", "upper"]).to_dict("records"),

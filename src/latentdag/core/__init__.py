@@ -50,6 +50,7 @@ Tests:
 
 ==================  =================================================================================
 ``ranks``           the rank test: how many generalised eigenvalues differ from one
+``two_samples``     whether two samples have one law, by means and covariances
 ``fourth_moments``  fourth moments, for tests that hold for any noise
 ``changes``         the directions in which contexts differ at all
 ``goodness``        the test of a model against free means and covariances, for any noise

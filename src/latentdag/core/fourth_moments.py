@@ -58,18 +58,33 @@ class CrossCovariance:
 
 
 class ProductCovariance:
-    """tr Γ and tr Γ² of the moment-matched rank test of one context, from blocks of rows in any order.
+    """tr Γ and tr Γ² of a moment-matched test of one context against another, from blocks of rows in any order.
 
     Parameters
     ----------
     counts : (n_0, n_k)
+        Of all rows, on which the statistic rests.
     q : int
         Number of coordinates in which nothing should have changed.
+    used : (u_0, u_k), optional
+        How many of the rows will be added, where that is not all: a few thousand tell the law of a row well enough.
+    means : bool
+        Whether the statistic has differences of means as well, ``‖μ_k − μ_0‖²``.
+    one_law : bool
+        Whether the null hypothesis is that both have one law. Then the rows of both tell Γ, and few on one side do.
     """
 
-    def __init__(self, counts: tuple[int, int], q: int):
-        self.counts = np.array(counts, dtype=float)
-        self.size = size = q * (q + 1) // 2
+    def __init__(
+        self,
+        counts: tuple[int, int],
+        q: int,
+        used: tuple[int, int] | None = None,
+        *,
+        means: bool = False,
+        one_law: bool = False,
+    ):
+        self.means = means
+        self.size = size = q * (q + 1) // 2 + q * means
         self.projection: Array | None = None
         if size > EXACT_UP_TO:
             self.projection = np.random.default_rng(0).standard_normal((size, SKETCH)) / np.sqrt(SKETCH)
@@ -77,29 +92,32 @@ class ProductCovariance:
         self.total, self.squares = np.zeros((2, size)), np.zeros(2)
         self.sums, self.cross = np.zeros((2, width)), np.zeros((width, width))
         # Γ is the covariance of a difference of means, in units of 1/ν_0 + 1/ν_k
-        self.scale = 1 / np.sum(1 / (self.counts - 1))
+        n = np.array(counts, dtype=float)
+        self.used = n if used is None else np.array(used, dtype=float)
+        free = np.maximum(self.used - 1, 1)
+        self.weight = np.full(2, 1 / free.sum()) if one_law else 1 / (np.sum(1 / (n - 1)) * n * free)
 
     def add(self, side: int, Y: Array) -> None:
         """Add rows (n, q) of the control (side 0) or of the context (side 1), about their mean, pooled variance one."""
-        weight = self.scale / (self.counts[side] * (self.counts[side] - 1))
-        for _, F in weighted_products(Y):
+        for part, F in weighted_products(Y):
+            if self.means:
+                F = np.hstack([part, F])
             self.total[side] += F.sum(axis=0)
             self.squares[side] += np.vdot(F, F)
             if self.projection is not None:
                 F = F @ self.projection
             self.sums[side] += F.sum(axis=0)
-            self.cross += weight * (F.T @ F)
+            self.cross += self.weight[side] * (F.T @ F)
 
     def traces(self) -> tuple[float, float]:
         """Return t = tr Γ and tr Γ², the second without the bias of having estimated Γ."""
-        n = self.counts
-        by_side = self.scale * (self.squares - np.sum(self.total**2, axis=1) / n) / (n * (n - 1))
+        by_side = self.weight * (self.squares - np.sum(self.total**2, axis=1) / self.used)
         t = float(by_side.sum())
-        Gamma = self.cross - self.scale * np.einsum("s,si,sj->ij", 1 / (n**2 * (n - 1)), self.sums, self.sums)
+        Gamma = self.cross - np.einsum("s,si,sj->ij", self.weight / self.used, self.sums, self.sums)
         squared = float(np.vdot(Gamma, Gamma))
         if self.projection is not None:  # a Gaussian sketch adds tr² / size to the squared norm
             squared = (squared - t**2 / SKETCH) / (1 + 1 / SKETCH)
-        squared -= float(np.sum(by_side**2 / n))
+        squared -= float(np.sum(by_side**2 / self.used))
         # at most one degree of freedom per product, whatever the noise of the two corrections
         return t, max(squared, t**2 / self.size)
 

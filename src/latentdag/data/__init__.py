@@ -15,6 +15,7 @@ The walk, front to back:
 ``robust``       the weights of all rows: those far from the others count less
 ``moments``      ``Moments``, what everything after this room works from
 ``checks``       what moments must satisfy
+``usable``       what every method needs of them
 ``stream``       the public door for data larger than memory
 ``second_pass``  the samples once more, for what two moments cannot tell
 ===============  ===============================================================================

@@ -9,6 +9,7 @@
 ``shared_targets`` Which contexts hit the same latent?
 ``control``        Which context is the control, where nobody wrote it down?
 ``targets``        Which latents does a context act on, in or out of the fit?
+``permutation``    How many edges do shuffled labels give?
 ``bootstrap``      How much of a fit comes back when the data are drawn again?
 ``resampling``     Draw moments again, from a law or from blocks of the samples.
 ``replicates``     Refit drawn moments, compare with the original, keep the result in a folder.

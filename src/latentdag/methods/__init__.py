@@ -11,6 +11,7 @@
 ``paper``         the paper's Algorithms 1–3 (exact) and 4–6 (projection)
 ``assembly``      from the core's optimum back to the user's features, names and units
 ``result``        ``Fit``, what every method returns
+``verdict``       what to know before believing it
 ================  ==================================================================================
 """
 

@@ -10,11 +10,13 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
+from latentdag.data import labels as lb
 from latentdag.data.schema import FieldError, Layout, finite
 from latentdag.data.second_pass import Samples
 from latentdag.data.store import load_arrays, naming_file, save_arrays
 from latentdag.errors import clear_numerics
 from latentdag.methods.options import Options
+from latentdag.methods.verdict import Verdict, verdict_of
 from latentdag.model.model import FILE as MODEL_FILE
 from latentdag.model.model import LatentModel, Scaling
 from latentdag.model.posets import closure_graph
@@ -39,7 +41,8 @@ class Fit:
     order : tuple of latent names
         Sources first.
     graph : DiGraph
-        Edges from cause to effect with attribute "weight".
+        Edges from cause to effect with attribute "weight". A latent that only idle contexts target has none, unless
+        they were given (``graph=``, ``required=``).
     counts : tuple of int
         Samples of each context, in the order of ``model.contexts``.
     loglik, bic : float
@@ -48,6 +51,11 @@ class Fit:
     converged : bool
     details : mapping
         How the search went, by name: what is there depends on the method.
+    idle : tuple of contexts
+        Those in which nothing changed, or that cannot be told apart from the others (:func:`latentdag.changed`). They
+        take part in the fit, since a real but weak effect left out would bias the rest; what they say is not believed.
+    fitted_graph : DiGraph
+        All edges of the model, those of idle latents included.
     """
 
     model: LatentModel
@@ -58,6 +66,30 @@ class Fit:
     converged: bool = True
     options: Options = field(default_factory=Options)
     details: Mapping[str, Any] = field(default_factory=dict)
+    idle: tuple[Hashable, ...] = ()
+    fitted_graph: nx.DiGraph = None
+
+    def __post_init__(self) -> None:
+        full = self.graph if self.fitted_graph is None else self.fitted_graph
+        given = {*(self.options.graph or ()), *(self.options.required or ())}
+        quiet = set(self.idle_latents)
+        hidden = [edge for edge in full.edges if not quiet.isdisjoint(edge) and edge not in given]
+        graph = full.copy()
+        graph.remove_edges_from(hidden)
+        object.__setattr__(self, "fitted_graph", full)
+        object.__setattr__(self, "graph", graph)
+
+    @property
+    def idle_latents(self) -> tuple[str, ...]:
+        """The latents that only idle contexts target."""
+        changed = {name for c, v in self.model.interventions.items() if c not in self.idle for name in v.targets}
+        hit = {name for v in self.model.interventions.values() for name in v.targets}
+        return tuple(name for name in self.order if name in hit - changed)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What to know before believing the fit: ``str(fit.verdict)`` is one line, ``.reasons`` one sentence each."""
+        return verdict_of(self)
 
     @property
     def method(self) -> str:
@@ -88,7 +120,7 @@ class Fit:
         Latents that nobody intervened on are free up to rotation, and all of them may act on every other.
         """
         d, hit = self.model.n_latents, {name for v in self.model.interventions.values() for name in v.targets}
-        edges = sum(source in hit for source, _ in self.graph.edges)
+        edges = sum(source in hit for source, _ in self.fitted_graph.edges)
         rest = d - len(hit)
         edges += rest * len(hit) - rest * (rest - 1) // 2
         return d**2 + edges + sum(len(value.targets) for value in self.model.interventions.values())
@@ -219,6 +251,8 @@ class Fit:
             f"{model.n_latents} latents, {model.n_features} features, {len(model.contexts)} contexts, "
             f"{self.n_samples} samples, {self.graph.number_of_edges()} edges\n"
         )
+        if not self.verdict.ok:
+            head = f"{self.verdict}\n\n{head}"
         if np.isfinite(self.loglik):
             head += f"log-likelihood {self.loglik:.2f}, BIC {self.bic:.2f}\n"
         return head + pd.DataFrame(rows).to_string(index=False, justify="left")
@@ -241,11 +275,12 @@ class Fit:
             "model": meta,
             "options": self.options.to_json(),
             "order": list(self.order),
-            "graph": [[u, v, w] for u, v, w in self.graph.edges(data="weight")],
+            "graph": [[u, v, w] for u, v, w in self.fitted_graph.edges(data="weight")],
             "loglik": self.loglik,
             "counts": list(self.counts),
             "converged": self.converged,
             "details": dict(self.details),
+            "idle": [lb.to_json(context) for context in self.idle],
         }
 
     @classmethod
@@ -263,6 +298,9 @@ class Fit:
             raise FieldError("graph", "has an edge twice")
         if len(meta["counts"]) != len(model.contexts) or min(meta["counts"]) < 1:
             raise FieldError("counts", "must be one positive number per context of the model")
+        idle = tuple(lb.from_json(context) for context in meta.get("idle", ()))
+        if not set(idle) <= set(model.interventions):
+            raise FieldError("idle", f"must be contexts with an intervention: {list(model.interventions)}")
         return cls(
             model,
             tuple(meta["order"]),
@@ -272,6 +310,7 @@ class Fit:
             meta["converged"],
             _options(meta),
             meta["details"],
+            idle,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -331,10 +370,12 @@ FILE = Layout(
         "loglik": float,
         "counts": [int],
         "converged": bool,
+        "idle?": [lb.from_json],
         "details": {
             "gain?": float, "n_starts?": int, "n_agreed?": int, "penalty?": float, "shrinkage?": {str: float},
             "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]},
-            "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool, str: object,
+            "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool,
+            "changed?": {str: {"p_holm?": float, "p_apart_holm?": float, "reason": str}}, str: object,
         },
     },
     MODEL_FILE.arrays,

@@ -8,7 +8,7 @@ import pandas as pd
 
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
-from latentdag.pl.canvas import BOX, NEGATIVE, NODE, NODE_EDGE, POSITIVE, axes, fit_in, name_width, short
+from latentdag.pl.canvas import BOX, NEGATIVE, NEUTRAL, NODE, NODE_EDGE, POSITIVE, axes, fit_in, name_width, short
 from latentdag.pl.layout import Edge, layered
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ NAME_SIZE, CONTEXT_SIZE = 9.0, 7.0
 LONGEST_LIST = 22
 
 #: Inches between two names, and that the legend takes across.
-GAP, LEGEND_WIDTH = 0.22, 4.8
+GAP, LEGEND_WIDTH = 0.22, 5.6
 
 #: Inches between rows, and more where names carry boxes; around it all; below, for a legend.
 ROW, BOX_ROW, MARGIN, BELOW = 0.75, 0.15, 0.3, 0.4
@@ -51,7 +51,7 @@ def latent_graph(
     """Draw the latent graph in layers, sources on top, with a box for each context (the paper's figure).
 
     Edges are as wide as the effect between latents of unit variance, blue if positive and orange if negative, dashed if
-    not significant. Latents without any edge have no place in the order: they are at the bottom.
+    not significant. Latents without any edge have no place in the order: they are at the bottom, grey if idle.
 
     Parameters
     ----------
@@ -78,6 +78,7 @@ def latent_graph(
     """
     found = fit_in(source, key)
     model = found.model if isinstance(found, Fit) else found
+    idle = set(found.idle_latents) if isinstance(found, Fit) else set()
     graph = _standardized(found, min_weight)
     shown = {name: short((names or {}).get(name, name)) for name in model.latents}
     boxes = _boxes(model) if contexts else {}
@@ -109,10 +110,12 @@ def latent_graph(
         ax.text(
             x, y, text, ha="center", va="center", fontsize=NAME_SIZE * scale, zorder=4,
             parse_math=False,  # a "$" in a name is no formula
-            bbox={"boxstyle": "round,pad=0.3,rounding_size=0.7", "facecolor": NODE, "edgecolor": NODE_EDGE},
+            color=NEUTRAL if name in idle else "black",
+            bbox={"boxstyle": "round,pad=0.3,rounding_size=0.7", "facecolor": BOX if name in idle else NODE,
+                  "edgecolor": NEUTRAL if name in idle else NODE_EDGE},
         )  # fmt: skip
-    if legend and graph.number_of_edges():
-        _legend(ax, graph, bool(doubtful & set(graph.edges)), level, scale)
+    if legend and (graph.number_of_edges() or idle):
+        _legend(ax, graph, bool(doubtful & set(graph.edges)), bool(idle), level, scale)
     if title:
         ax.set_title(title)
     return ax
@@ -245,7 +248,7 @@ def _smooth(points: np.ndarray) -> Any:
     return Path(np.array(vertices), codes)
 
 
-def _legend(ax: "Axes", graph: nx.DiGraph, any_dashed: bool, level: float | None, scale: float) -> None:
+def _legend(ax: "Axes", graph: nx.DiGraph, any_dashed: bool, any_idle: bool, level: float | None, scale: float) -> None:
     from matplotlib.lines import Line2D
 
     signs = {np.sign(weight) for *_, weight in graph.edges(data="weight")}
@@ -256,7 +259,10 @@ def _legend(ax: "Axes", graph: nx.DiGraph, any_dashed: bool, level: float | None
     ]
     if any_dashed:
         handles.append(Line2D([], [], color="#555555", linestyle=DASHES, label=f"not significant (q > {level:g})"))
+    if any_idle:
+        look = {"linestyle": "none", "markerfacecolor": BOX, "markeredgecolor": NEUTRAL}
+        handles.append(Line2D([], [], marker="s", markersize=7 * scale, label="idle", **look))  # type: ignore[arg-type]
     ax.legend(
-        handles=handles, loc="lower center", ncol=3, frameon=False, fontsize=8 * scale, borderaxespad=0.2,
+        handles=handles, loc="lower center", ncol=4, frameon=False, fontsize=8 * scale, borderaxespad=0.2,
         handlelength=2.5, columnspacing=1.2,
     )  # fmt: skip

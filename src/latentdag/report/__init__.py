@@ -5,7 +5,7 @@
 >>> m = simulate.sample_moments(simulate.random_model(3, 4, rng=1), 2_000, rng=1)
 >>> made = report.collect(fit(m), m)
 >>> [check["name"] for check in made["checks"]][:2]
-['Samples per context', 'Does every perturbation show?']
+['Did anything change?', 'Samples per context']
 
 ``report.write(fit, "report.html", moments)`` writes the page: no network is needed to open it, and none is used. All
 that is said about a fit is computed once, in :class:`Results`; whatever shows a fit reads it from there.

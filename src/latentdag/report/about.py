@@ -30,6 +30,8 @@ def methods_text(
     if "means" in fit.options:
         how += " Shifts of the mean were used." if fit.options["means"] else " Means were left free."
     text = [words["model"], how]
+    if "changed" in fit.details:
+        text.append(words["changed"])
     if fit.method == "likelihood":
         text.append(
             words["errors"].format(level=100 * level, robust="" if robust else "if the noise is Gaussian, and ")

@@ -12,6 +12,7 @@ import numpy as np
 
 from latentdag.core.multiplicity import holm
 from latentdag.data import labels as lb
+from latentdag.methods.verdict import idle_reasons
 from latentdag.report.evidence import ALPHA
 from latentdag.report.text import WORDS, show
 from latentdag.uncertainty.standard_errors import SHRUNK
@@ -40,10 +41,10 @@ def all_checks(results: "Results") -> list[Check]:
     ]
 
 
-def overall(checks: Sequence[Check]) -> Check:
-    """Return the worst status, with one sentence about it."""
+def overall(checks: Sequence[Check], first: Sequence[str] = ()) -> Check:
+    """Return the worst status, with one sentence about it; ``first``, what must be said before."""
     worst = min((check["status"] for check in checks), key=STATUSES.index)
-    return {"status": worst, "text": WORDS["verdicts"][worst]}
+    return {"status": worst, "text": " ".join([*first, WORDS["verdicts"][worst]])}
 
 
 def listed(names: Sequence[str], limit: int = 6) -> str:
@@ -74,22 +75,17 @@ def _counts(results: "Results") -> Found:
     return "good", text + "."
 
 
-def _visible(results: "Results") -> Found:
-    evidence = results.evidence
-    if 0 not in evidence.ranks:
+def _changed(results: "Results") -> Found:
+    """Whether anything changed in every context: what the fit itself tested, before any edge."""
+    fit = results.fit
+    if fit.idle:
+        return "warn", " ".join(idle_reasons(fit))
+    if "changed" not in fit.details:
         return None
-    p = {c: evidence.p_value(c, 0) for c in results.fit.model.interventions}
-    tested = sum(np.isfinite(value) for value in p.values())
-    still = [c for c, value in p.items() if value > ALPHA]
-    if not tested:
-        return "open", "Too few samples to test."
-    if still:
-        means = results.fit.options.means
-        return "warn", (
-            f"The covariance of {listed(lb.text_names(still))} cannot be told from the control's (p > {ALPHA:g}). "
-            + ("What is said about the target rests on shifts of the mean." if means else "Its target is a guess.")
-        )
-    return "good", f"The covariance of every context tested ({tested}) differs from the control's."
+    return "good", (
+        f"All {len(fit.model.interventions)} contexts differ from the control, and each from the others together "
+        f"(mean and covariance; p ≤ {ALPHA:g} after Holm's correction)."
+    )
 
 
 def _single_targets(results: "Results") -> Found:
@@ -252,8 +248,8 @@ def _warnings(results: "Results") -> Found:
 
 #: Checks in the order in which a report lists them: id, name, and what returns status and text.
 CHECKS = (
+    ("changed", "Did anything change?", _changed),
     ("counts", "Samples per context", _counts),
-    ("visible", "Does every perturbation show?", _visible),
     ("rank", "One target per context (rank tests)", _single_targets),
     ("membership", "One model for all contexts (membership)", _membership),
     ("condition", "Conditioning", _condition),

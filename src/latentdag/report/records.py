@@ -21,7 +21,7 @@ def context_records(results: "Results") -> list[Record]:
     labels: list[Hashable] = list(m.contexts if m is not None else fit.model.contexts)
     counts = dict(zip(fit.model.contexts, fit.counts, strict=True))
     counts |= {} if m is None else {c: int(n) for c, n in zip(m.contexts, m.counts, strict=True)}
-    shrinkage = fit.details.get("shrinkage", {})
+    shrinkage, changed = fit.details.get("shrinkage", {}), fit.details.get("changed", {})
     fitted = dict(zip(fit.model.contexts, lb.text_names(fit.model.contexts), strict=True))
     summary = None if evidence.membership is None else evidence.membership.summary
     records = []
@@ -33,6 +33,9 @@ def context_records(results: "Results") -> list[Record]:
             "role": role,
             "samples": counts[context],
             "targets": list(change.targets) if change else [],
+            "idle": context in fit.idle if change else None,
+            "p_changed": changed.get(fitted.get(context), {}).get("p_holm"),
+            "p_apart": changed.get(fitted.get(context), {}).get("p_apart_holm"),
             "directions": evidence.directions(context),
             "p_rank_0": evidence.p_value(context, 0),
             "p_rank_1": evidence.p_value(context, 1),
@@ -66,11 +69,12 @@ def edge_records(results: "Results") -> list[Record]:
 
 def effect_records(results: "Results") -> list[Record]:
     """Return one record per total effect between latents of unit variance, the strongest first."""
-    table, graph = results.standardized, results.fit.graph
+    table, graph, idle = results.standardized, results.fit.graph, set(results.fit.idle_latents)
     effects = [
         {"source": r.column, "target": r.row, "effect": r.estimate, "lower": r.lower, "upper": r.upper,
          "direct": graph.has_edge(r.column, r.row)}
         for r in table[table["quantity"] == "total_effect"].itertuples()
+        if idle.isdisjoint((r.column, r.row))
     ]  # fmt: skip
     return sorted(effects, key=lambda effect: -abs(effect["effect"]))
 
@@ -84,19 +88,20 @@ def latent_records(fit: Fit, edges: list[Record], n_features: int) -> list[Recor
     closure = fit.closure
     records = []
     for name in fit.order:
-        i = scaled.latents.index(name)
+        i, idle = scaled.latents.index(name), name in fit.idle_latents
         causes = [edge for edge in edges if edge["target"] == name]
         top = np.argsort(-np.abs(correlation[:, i]), kind="stable")[:n_features]
         records.append(
             {
                 "latent": name,
+                "idle": idle,
                 "contexts": [str(c) for c, v in fit.model.interventions.items() if name in v.targets],
-                "equation": _equation(name, causes, float(np.sqrt(scaled.noise_variance[i]))),
+                "equation": "" if idle else _equation(name, causes, float(np.sqrt(scaled.noise_variance[i]))),
                 "causes": [edge["source"] for edge in causes],
                 "effects": [edge["target"] for edge in edges if edge["source"] == name],
                 "ancestors": sum(1 for _ in closure.predecessors(name)) if name in closure else 0,
                 "descendants": sum(1 for _ in closure.successors(name)) if name in closure else 0,
-                "explained": 1.0 - float(scaled.noise_variance[i]) if causes else 0.0,
+                "explained": None if idle else 1.0 - float(scaled.noise_variance[i]) if causes else 0.0,
                 "noise_variance": float(fit.model.noise_variance[fit.model.latents.index(name)]),
                 "interventions": _interventions(scaled, name),
                 "features": [

@@ -19,6 +19,7 @@ from latentdag.errors import clear_numerics
 from latentdag.inference.membership import MembershipTest
 from latentdag.inference.stability import Bootstrap
 from latentdag.methods.result import Fit
+from latentdag.methods.verdict import idle_reasons
 from latentdag.report.about import citation, methods_text, moments_hash, versions
 from latentdag.report.checks import all_checks, overall
 from latentdag.report.drawing import graph_drawing
@@ -151,7 +152,8 @@ class Results:
                     "bic": fit.bic,
                 },
                 "level": self.level,
-                "verdict": overall(checks),
+                "verdict": overall(checks, idle_reasons(fit)),
+                "idle": lb.text_names(fit.idle),
                 "checks": checks,
                 "contexts": context_records(self),
                 "latents": latents,
@@ -191,7 +193,7 @@ def collect(fit: Fit, moments: Moments | None = None, **options: Any) -> dict[st
     Returns
     -------
     dict
-        title, headline, verdict, checks, contexts, latents, edges, effects, graph, tables, methods, citation,
+        title, headline, verdict, idle, checks, contexts, latents, edges, effects, graph, tables, methods, citation,
         provenance. ``None`` stands for what is not known or not finite.
 
     Examples

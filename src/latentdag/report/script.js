@@ -66,7 +66,7 @@
 
   function describeNode(i) {
     const z = latents[i];
-    details.append(make("h3", z.latent), make("p", z.equation, "equation"));
+    details.append(make("h3", z.latent), make("p", z.idle ? "idle: no change shows in its contexts" : z.equation, "equation"));
     for (const change of z.interventions) {
       const shift = Math.abs(change.shift) >= 0.005 ? ` and moves its mean by ${change.shift.toFixed(2).replace("-", "−")} s.d.` : "";
       const what = !z.causes.length && change.kind !== "do" ? "hits it" : { perfect: "cuts it from its causes", soft: "changes how its causes act", do: "sets it to a value" }[change.kind];

@@ -51,7 +51,8 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     doubt = 1 - table["probability"].fillna(1.0)
     table["p_value"] = np.maximum(p_value, doubt)
     table["q_value"] = np.maximum(benjamini_hochberg(p_value, n_pairs), doubt)
-    table = table[COLUMNS]
+    shown = [fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
+    table = table.loc[shown, COLUMNS]  # idle latents carry none
     if level is not None:
         both = add_intervals(table.rename(columns={"weight": "estimate"}).assign(quantity="weight"), level)
         table["lower"], table["upper"] = both["lower"], both["upper"]
@@ -80,8 +81,8 @@ def supported_order(fit: "Fit", level: float) -> nx.DiGraph:
     graph.add_nodes_from(fit.order)
     if fit.options.graph is not None:
         graph.add_edges_from(fit.graph.edges)
-    known = fit.details.get("relations", [])
-    graph.add_edges_from((u, v) for u, v, joint in known if joint >= level)
+    known, idle = fit.details.get("relations", []), set(fit.idle_latents)
+    graph.add_edges_from((u, v) for u, v, joint in known if joint >= level and idle.isdisjoint((u, v)))
     closed = closure_graph(graph)
     closed.graph["note"] = "" if "relations" in fit.details or fit.options.graph is not None else NO_RELATIONS
     return closed

@@ -175,7 +175,7 @@ def point_of(fit: "Fit", means: bool) -> Point:
     model, own = fit.model, np.eye(fit.model.n_latents, dtype=bool)
     at, counts = {name: i for i, name in enumerate(model.latents)}, np.array(fit.counts, dtype=float)
     edge = np.zeros_like(own)
-    for source, target in fit.graph.edges:
+    for source, target in fit.fitted_graph.edges:
         edge[at[target], at[source]] = True
     smallest = DO_SHARE * np.diagonal(model.law().latent_covariance)
     rows, target, context, free, tau = [*model.structural()], [], [], [*edge], [0.0] * len(own)

@@ -15,6 +15,7 @@ from latentdag.inference.membership import MembershipTest, membership_test
 from latentdag.inference.ranks import p_value_column, rank_test
 from latentdag.methods.fitting import fit as run_fit
 from latentdag.methods.result import Fit
+from latentdag.methods.verdict import idle_reasons
 from latentdag.progress import Progress
 from latentdag.workflow.choose import MIN_CELLS, Choice, choose
 from latentdag.workflow.survival import ALPHA, cox_table
@@ -89,6 +90,7 @@ class Workflow:
             f"{m.n_contexts} contexts and the control {m.control!r}; {int(m.counts.sum()):,} cells; "
             f"{m.n_features} genes.",
             self.membership.verdict,
+            *idle_reasons(self.fit),
         ]
         if silent:
             said.append(
@@ -211,7 +213,7 @@ def run(
         _check_size(m, targets)
         bar.advance()
         bar.say("fitting")
-        found = run_fit(m, targets=targets, **options)
+        found = run_fit(m, targets=targets, data=samples, **options)
         edges = found.edges(level=0.95, data=samples)
         bar.advance()
         bar.say("survival per latent")

@@ -1,0 +1,77 @@
+"""The verdict on a fit: what to know before believing it, in plain sentences."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from latentdag.data import labels as lb
+from latentdag.uncertainty.changed import ALIKE, UNCHANGED
+
+if TYPE_CHECKING:
+    from latentdag.methods.result import Fit
+
+UNCHANGED_TEXT = "Nothing changed in {which}{tail}."
+ALIKE_TEXT = "No difference from the other contexts shows in {which}{tail}."
+NO_GRAPH = "these data show no causal graph"
+#: By the number of contexts; first, where other contexts hit some of their latents.
+NO_EDGES = (
+    "latents that no other context hits carry no edges",
+    "its latent carries no edges",
+    "their latents carry no edges",
+)
+NOT_CONVERGED = "The optimiser stopped before the maximum: estimates may be off."
+FINE = "Nothing speaks against this fit."
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to know before believing a fit.
+
+    Attributes
+    ----------
+    reasons : tuple of sentences
+        The weightiest first; none where nothing speaks against the fit.
+
+    Examples
+    --------
+    >>> str(Verdict(())), Verdict(("Nothing changed in 'A': its latent carries no edges.",)).ok
+    ('Nothing speaks against this fit.', False)
+    """
+
+    reasons: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.reasons
+
+    def __str__(self) -> str:
+        return " ".join(self.reasons) or FINE
+
+
+def verdict_of(fit: "Fit") -> Verdict:
+    """Return the verdict on a fit: contexts that are idle come first."""
+    return Verdict((*idle_reasons(fit), *(() if fit.converged else (NOT_CONVERGED,))))
+
+
+def idle_reasons(fit: "Fit") -> list[str]:
+    """Return the sentences about idle contexts."""
+    texts = dict(zip(fit.model.contexts, lb.text_names(fit.model.contexts), strict=True))
+    why, quiet = fit.details.get("changed", {}), set(fit.idle_latents)
+    by_reason: dict[str, list[str]] = {}
+    for context in fit.idle:
+        by_reason.setdefault(why.get(texts[context], {}).get("reason", UNCHANGED), []).append(texts[context])
+    every, reasons = not set(fit.model.interventions) - set(fit.idle), []
+    for reason, text in ((UNCHANGED, UNCHANGED_TEXT), (ALIKE, ALIKE_TEXT)):
+        names = by_reason.get(reason, [])
+        alone = all(set(fit.model.interventions[c].targets) <= quiet for c in fit.idle if texts[c] in names)
+        tail = NO_GRAPH if every else NO_EDGES[1 if len(names) == 1 else 2] if alone else NO_EDGES[0]
+        tail = "" if every and reason == UNCHANGED and ALIKE in by_reason else f": {tail}"  # once is enough
+        which = f"any of the {len(names)} contexts" if every and len(names) == len(fit.idle) > 1 else _and(names)
+        reasons += [text.format(which=which, tail=tail)] if names else []
+    return reasons
+
+
+def _and(names: Sequence[str], limit: int = 6) -> str:
+    """Return ``a, b and c``, cut where it gets long."""
+    shown = [*names[:limit], f"{len(names) - limit} more"] if len(names) > limit else list(names)
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
