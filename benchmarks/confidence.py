@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 import warnings
+from itertools import pairwise
 
 import networkx as nx
 import numpy as np
@@ -51,7 +52,7 @@ def one(cell, seed):
     true = {(c(truth, u), c(truth, v)) for u, v in truth.graph.edges}
     before = {(c(truth, u), c(truth, v)) for u, v in nx.transitive_closure_dag(truth.graph).edges}
     edges = fit.edges()
-    called = set(zip(*edges.loc[edges["q_value"] < 0.05, ["source", "target"]].to_numpy().T)) if len(edges) else set()
+    called = {(row.source, row.target) for row in edges.itertuples() if row.q_value < 0.05}
     relations = set(fit.partial_order(0.95).edges)
     return {
         "called": len(called),
@@ -84,15 +85,21 @@ def ratio(top, bottom):
 
 def report(cell, runs):
     """Print one cell."""
-    column = {name: [run[name] for run in runs] for name in runs[0]}
+    column = {name: np.array([run[name] for run in runs]) for name in runs[0] if name != "listed"}
     sure = [[true for probability, true in run["listed"] if probability >= 0.95] for run in runs]
+    every = np.ones(len(runs))
+    shares = [
+        ratio(column["false"], column["called"]),
+        ratio(column["called"] - column["false"], column["edges"]),
+        ratio([sum(s) for s in sure], [len(s) for s in sure]),
+        ratio(column["wrong"] == 0, every),
+        ratio(column["relations"] - column["wrong"], column["before"]),
+        ratio(column["exact"], every),
+    ]
+    convention, d, p, density, n, _ = cell
     print(
-        f"{cell[0]:8s}{cell[1]:3d}{cell[2]:3d}{cell[3]:5.2f}{cell[4]:6d}{len(runs):5d}  "
-        f"{ratio(column['false'], column['called'])}  {ratio(np.subtract(column['called'], column['false']), column['edges'])}  "
-        f"{ratio([sum(s) for s in sure], [len(s) for s in sure])}  "
-        f"{ratio(np.array(column['wrong']) == 0, np.ones(len(runs)))}  "
-        f"{ratio(np.subtract(column['relations'], column['wrong']), column['before'])}  "
-        f"{ratio(column['exact'], np.ones(len(runs)))}  {np.mean(column['explored']):.2f}  {np.mean(column['seconds']):.2f}",
+        f"{convention:8s}{d:3d}{p:3d}{density:5.2f}{n:6d}{len(runs):5d}  {'  '.join(shares)}  "
+        f"{column['explored'].mean():.2f}  {column['seconds'].mean():.2f}",
         flush=True,
     )
 
@@ -100,7 +107,7 @@ def report(cell, runs):
 def reliability(runs):
     """Print mean probability and share of true edges, bin by bin; return the rows."""
     rows = []
-    for low, high in zip(BINS, BINS[1:]):
+    for low, high in pairwise(BINS):
         inside = [[(p, t) for p, t in run["listed"] if low <= p < high] for run in runs]
         count = [len(x) for x in inside]
         if sum(count):

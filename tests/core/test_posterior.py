@@ -37,9 +37,9 @@ def test_on_exact_moments_all_is_certain(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_few_samples_leave_both_directions_open(seed):
-    """At 100 samples a context the two directions of an edge share one probability, and no relation is certain both ways."""
+    """With 100 samples a context the two directions of an edge share one probability, and no relation goes both ways."""
     truth = ld.simulate.random_model(5, 5, density=0.5, convention="text", rng=[9, seed])
-    prepared, posterior = posterior_of(ld.simulate.sample_moments(truth, 100, rng=seed), truth)
+    _, posterior = posterior_of(ld.simulate.sample_moments(truth, 100, rng=seed), truth)
     P = posterior.edges
     assert ((P >= 0) & (P <= 1)).all()
     assert (P + P.T <= 1 + 1e-9).all()

@@ -117,7 +117,10 @@ class _Profile:
 
 def _in_order(design: Design, graph: FittedGraph) -> EdgeEstimates:
     """Return the estimates of edges forward in the order, with only the child's row free to adapt."""
-    regress, (weight, information) = TwoRegressions(design, graph.optimum.H, graph.order), np.zeros((2, design.d, design.d))
+    regress, (weight, information) = (
+        TwoRegressions(design, graph.optimum.H, graph.order),
+        np.zeros((2, design.d, design.d)),
+    )
     for t, i in enumerate(graph.order[1:], start=1):
         before = list(graph.order[:t])
         weight[i, before], information[i, before] = _one_by_one(*regress.weights(t), np.isin(before, graph.parents[i]))

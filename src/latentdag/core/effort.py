@@ -62,8 +62,8 @@ KICKS, KICK = 20, 1.0
 #: with soft interventions (where rows can take over edges within the ancestor relation), only the child's row adapts.
 ALL_ADAPT_UP_TO = 50
 
-#: Where only one row adapts, gains can be far off: present edges are tried without if their log odds are below the first
-#: number times the penalty, absent ones with if theirs are above minus the second. Where all adapt, below and above zero.
+#: Where only one row adapts, gains can be far off: present edges are tried without if their log odds are below the
+#: first number times the penalty, absent ones with if theirs are above minus the second. Both are 0 where all adapt.
 TRY_IF_ONE_ADAPTS = (4.0, 0.6)
 
 # graphs that the data leave open
@@ -72,7 +72,7 @@ TRY_IF_ONE_ADAPTS = (4.0, 0.6)
 #: fewer than the third. With the first, probabilities cost about as much as the search; weighing one costs d⁶.
 GRAPHS, GRAPHS_BY_SIZE, FEWEST_GRAPHS = 60, 1200, 10
 
-#: Orders that the search fitted and that are weighed, at most this share of those graphs; the rest is for turning edges.
+#: Orders that the search fitted and that are weighed, at most this share of those graphs; the rest is for turning.
 SEEDS = 0.5
 
 #: Nats behind the best up to which the edges of a graph are turned round: what lies further hardly counts.

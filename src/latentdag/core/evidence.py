@@ -1,8 +1,8 @@
 """Weigh a fitted graph: its evidence, and how probable each edge is given all the others (docs/math.md, Evidence).
 
 The likelihood of a graph grows with every edge, whether it exists or not. So each weight gets a prior: zero with
-probability 1 − π, else of a size that is not tiny, with the density ``β²/τ² · normal(0, τ²)`` that vanishes at zero (the
-moment prior of Johnson and Rossell 2010), in units in which every noise has variance one. Wrong graphs need small
+probability 1 − π, else of a size that is not tiny, with the density ``β²/τ² · normal(0, τ²)`` that vanishes at zero
+(the moment prior of Johnson and Rossell 2010), in units in which every noise has variance one. Wrong graphs need small
 weights, which a normal prior would take for likely ones. How dense a graph is and what counts as a small weight depends
 on the model: π is one of several densities and τ one of three sizes, the same for all edges, and the evidence is
 averaged over them.
@@ -12,8 +12,9 @@ weight, with all else at its best, the likelihood of the graph is multiplied for
 
     s^{−1/2} e^{−β²/2σ²s} (μ²/τ² + 1/s),     s = 1 + τ²/σ²,   μ = β (1 − 1/s).
 
-So the odds of an edge, given the rest of the graph, are π/(1 − π) times this times ``e^{β²/2σ²}``; for an absent edge β is
-the weight that it would get. A user who names a price for edges gets it instead: the odds are then ``e^{gain − price}``.
+So the odds of an edge, given the rest of the graph, are π/(1 − π) times this times ``e^{β²/2σ²}``; for an absent edge β
+is the weight that it would get. A user who names a price for edges gets it instead: the odds are then
+``e^{gain − price}``.
 
 The sizes were chosen for how probable they make the true order, on about 9,000 models of both conventions, with few and
 many samples, small and large weights.

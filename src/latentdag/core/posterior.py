@@ -150,9 +150,7 @@ class Explorer:
             rows, far = perfect_rows(self.design, H, order), self.best.graph.score - NEAR if self.known else -np.inf
             known = self.known.get(key(prune(self.design, rows, order, self.rules)))
             if known is None:
-                graph = fit_pruned(
-                    self.design, rows, order, self.rules, rounds=2, gain_tol=GAIN_OF_SEEDS, at_least=far
-                )
+                graph = fit_pruned(self.design, rows, order, self.rules, rounds=2, gain_tol=GAIN_OF_SEEDS, at_least=far)
                 known = None if graph is None else self.enter(graph)
             self.orders[order] = known
         return self.orders[order]
@@ -215,7 +213,7 @@ class Explorer:
         return None if toggled is None else self._weigh(toggled)
 
     def turn(self) -> bool:
-        """Turn edges of the most probable graphs round, until none is left that is near; False if there were too many."""
+        """Turn edges of the most probable graphs round until no near one is left; False if there were too many."""
         while not self.is_full:
             near = [one for one in self.known.values() if one.evidence > self.best.evidence - TURN_WITHIN]
             left = [one for one in near if one.key not in self.turned]
@@ -259,5 +257,3 @@ def order_with_edge(order: Order, parents: Sequence[IntArray], i: int, j: int) -
     stretch = order[first : last + 1]
     moved = (*(x for x in stretch if x not in behind), *(x for x in stretch if x in behind))
     return (*order[:first], *moved, *order[last + 1 :])
-
-

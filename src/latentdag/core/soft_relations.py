@@ -1,9 +1,9 @@
 """Test who comes before whom where interventions are soft (docs/math.md, Probabilities).
 
 Soft interventions leave edges within the ancestor relation open, but not the relation itself. With the control's noise
-rows ``M = B_0 H``, a context that acts on latent i alone has ``A = M S Mᵀ`` with ``(A^{-1})_{ij} = c_ii c_ij``, where c is
-the row of i's changed equation in terms of the control's noises: zero unless j is i or one of its ancestors. So j comes
-before i if the noises of i and j have a partial correlation in that context, given all other noises.
+rows ``M = B_0 H``, a context that acts on latent i alone has ``A = M S Mᵀ`` with ``(A^{-1})_{ij} = c_ii c_ij``, where c
+is the row of i's changed equation in terms of the control's noises: zero unless j is i or one of its ancestors. So j
+comes before i if the noises of i and j have a partial correlation in that context, given all other noises.
 
 The rows were fitted to the same data, which takes up part of the noise: the test is careful.
 """
@@ -34,7 +34,7 @@ def soft_relations(design: Design, graph: FittedGraph) -> list[tuple[int, int, f
         z = np.arctanh(np.clip(np.abs(partial), 0, 1 - 1e-15)) * np.sqrt(design.n[k] - d - 1)
         contexts = sum(rows == (i,) for rows in design.hits)
         p_value[i] = np.minimum(p_value[i], np.minimum(1.0, contexts * 2 * stats.norm.sf(z)))
-    i, j = np.nonzero(~np.eye(d, dtype=bool))
-    adjusted = holm(p_value[i, j])
-    ranked = sorted((float(p), int(b), int(a)) for p, a, b in zip(adjusted, i, j, strict=True) if p < 0.5)
-    return [(b, a, 1 - p) for p, b, a in ranked]
+    pairs = np.argwhere(~np.eye(d, dtype=bool))
+    adjusted = holm(p_value[pairs[:, 0], pairs[:, 1]])
+    ranked = sorted((float(p), int(j), int(i)) for p, (i, j) in zip(adjusted, pairs, strict=True) if p < 0.5)
+    return [(j, i, 1 - p) for p, j, i in ranked]

@@ -120,11 +120,10 @@ def _warn(m: Moments, prepared: Prepared, found: Found) -> None:
             NotConvergedWarning,
             stacklevel=4,
         )
-    present = None if found.posterior is None else found.posterior.best.present
-    if found.posterior is None or not present.any() or any(prepared.design.soft):
+    if found.posterior is None or any(prepared.design.soft):
         return
-    probability = found.posterior.edges[present]
-    if probability.mean() < SETTLED:
+    probability = found.posterior.edges[found.posterior.best.present]
+    if len(probability) and probability.mean() < SETTLED:
         few = [c for c, w in zip(m.contexts, prepared.shrinkage, strict=True) if w > 0.5]
         listed = ", ".join(f"{c!r} ({m.counts[m.index(c)]} samples)" for c in few[:5])
         borrowed = f"; more than half of the covariance of {len(few)} contexts is borrowed from the others: {listed}"
