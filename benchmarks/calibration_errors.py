@@ -1,8 +1,10 @@
 """Coverage of intervals, false discoveries among edges, sizes of the tests on targets, coverage of predictions.
 
-Run ``python benchmarks/calibration_errors.py [--models 200]``. Models are drawn by the paper's recipe (d = 5, p = 10,
-density .75), each with its own seed; nothing is tuned on these seeds. Two standard errors of a share that should be .95
-are about .01 at 200 models, since the numbers of one model are correlated.
+Run ``python benchmarks/calibration_errors.py [--models 200] [--parts sizes …]``. Models are drawn by the paper's recipe
+(d = 5, p = 10, density .75), each with its own seed; nothing is tuned on these seeds. The part "sizes" has d = 3 to 15
+with the graph given, p = max(10, d + 2), seeds from 100000 on, where intervals were never looked at before. Two
+standard errors of a share that should be .95 are about .01 at 200 models, since the numbers of one model are
+correlated.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from latentdag.inference.targets import find_targets, off_targets
 from latentdag.model.intervention import Intervention
 
 CONVENTIONS = ("figures", "text")
+QUANTITIES = ("unmixing", "structural", "weight", "total_effect", "noise_variance", "scale", "shift")
 SHOWN = ("unmixing", "structural", "weight", "total_effect")
 
 
@@ -101,6 +104,36 @@ def coverage_table(models):
                     text = f"{noise} ({kind}) {convention} n={n} {label}"
                     numbers = "".join(f"{share[q]:8.3f}" for q in (*SHOWN, "scale"))
                     print(f"{text:44s}{numbers}{len(part):8d}", flush=True)
+
+
+def truth_with_shifts(seed, d, convention):
+    """A model of d latents whose contexts shift their target by about one deviation of its noise."""
+    truth = ld.simulate.random_model(d, max(10, d + 2), convention=convention, rng=seed)
+    rng, sd = np.random.default_rng([seed, 1]), dict(zip(truth.latents, np.sqrt(truth.noise_variance), strict=True))
+    moved = {c: _shifted(v, rng, sd) for c, v in truth.interventions.items()}
+    return replace(truth, interventions=moved)
+
+
+def _shifted(intervention, rng, sd):
+    changes = {i: replace(change, shift=float(sd[i] * rng.normal())) for i, change in intervention.changes.items()}
+    return Intervention.of_changes(changes)
+
+
+def size_table(models, sizes=(3, 5, 8, 15), first=100_000):
+    print("Coverage of 95 % intervals by size, graph given, Gaussian, Fisher; below, standard errors over models")
+    print(f"{'':28s}" + "".join(f"{q[:10]:>11s}" for q in QUANTITIES) + f"{'models':>8s}")
+    for convention in CONVENTIONS:
+        for d in sizes:
+            for n in (500, 1_000, 2_500):
+                rows = []
+                for seed in range(first, first + max(8, models * 5 // max(5, d**2 // 5))):
+                    truth = truth_with_shifts(seed, d, convention)
+                    m = ld.simulate.sample_moments(truth, n, rng=[seed, n])
+                    rows.append(covered(ld.fit(m, graph=truth.graph), truth))
+                part = pd.DataFrame(rows)[list(QUANTITIES)]
+                text = f"{convention} d={d} n={n}"
+                print(f"{text:28s}" + "".join(f"{x:11.3f}" for x in part.mean()) + f"{len(part):8d}")
+                print(f"{'±':>28s}" + "".join(f"{x:11.3f}" for x in part.sem()), flush=True)
 
 
 # ---- edges --------------------------------------------------------------------------------------------------------
@@ -201,6 +234,7 @@ def prediction_table(models):
 
 PARTS = {
     "coverage": coverage_table,
+    "sizes": size_table,
     "edges": false_discoveries,
     "targets": target_table,
     "predictions": prediction_table,

@@ -16,6 +16,7 @@ from latentdag.inference import replicates, resampling
 from latentdag.inference.bootstrap import bootstrap
 from latentdag.inference.resampling import Gaussian, block_moments, canonical_factor, draw_moments
 from latentdag.inference.stability import Bootstrap
+from latentdag.methods.likelihood import fit_likelihood
 from latentdag.model.simulate import random_model, sample, sample_moments
 
 
@@ -206,7 +207,7 @@ def test_a_checkpoint_of_other_work_is_refused(tmp_path):
         ({"m": small(9)[1]}, "data changed"),
         ({"rng": 1}, r"seed changed \(first '0' there, '1' now\)"),
         ({"means": False}, "options changed"),
-        ({"source": "model"}, "kind changed"),
+        ({"source": "moments"}, "kind changed"),
     ):
         arguments = {"m": M, "n_replicates": 1, "checkpoint": tmp_path, "method": "closed-form", **change}
         with pytest.raises(ValueError, match=what):
@@ -275,8 +276,42 @@ def test_deviations_are_those_of_new_experiments():
         i, j = model.latents.index(target), model.latents.index(source)
         weights.append(model.weights[i, j] * model.unmixing[j, pivots[source]] / model.unmixing[i, pivots[target]])
     assert result.edges.loc[0, "std"] == pytest.approx(np.std(weights), rel=0.35)
-    samples = bootstrap(m, 40, source="model", graph=graph)
+    samples = bootstrap(m, 40, source="moments", graph=graph)
     assert samples.edges.loc[0, "std"] == pytest.approx(np.std(weights), rel=0.4)
+
+
+def test_replicates_have_the_noise_of_one_experiment():
+    """Around the model, the fit misses a replicate by its degrees of freedom; around the moments, by the data's miss too.
+
+    Four contexts of three features have 36 moments; the model has 9 + 3 + 3 parameters of covariances and 6 of means.
+    """
+    truth, m = small(6, n=5_000, d=3, p=3)
+    fit = ld.fit(m, graph=truth.graph)
+
+    def misses(law):
+        draws = [Gaussian.of(m, law).draw(0, b) for b in range(40)]
+        return np.mean([2 * (saturated_likelihood(x) - ld.fit(x, graph=truth.graph).loglik) for x in draws])
+
+    once, twice = misses(fit.model), misses(None)
+    assert once == pytest.approx(36 - 15 - 6, abs=4)  # the mean of 40 has a deviation of .9
+    assert twice - once == pytest.approx(2 * (saturated_likelihood(m) - fit.loglik), abs=6)
+
+
+def saturated_likelihood(m):
+    n, p = m.counts, m.n_features
+    log_dets = np.linalg.slogdet(m.covariances * ((n - 1) / n)[:, None, None])[1]
+    return float(-0.5 * n @ (p * (np.log(2 * np.pi) + 1) + log_dets))
+
+
+def test_a_replicate_starts_where_the_fit_ended():
+    """From its own optimum a fit finds itself, and a replicate nearby what a search of its own finds."""
+    m = small(4, d=3, p=4)[1]
+    fit = ld.fit(m)
+    again = fit_likelihood(m, fit.options, start=fit.model, only_start=True)
+    assert set(again.graph.edges) == set(fit.graph.edges)
+    assert again.loglik == pytest.approx(fit.loglik, abs=1e-3)
+    assert again.details["n_starts"] == 1
+    assert bootstrap(m, 2, fit=fit).settings["source"] == "model"
 
 
 def test_samples_without_a_gaussian_law():

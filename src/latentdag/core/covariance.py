@@ -9,8 +9,9 @@ For noise that is not Gaussian the sandwich ``C J C`` takes the inverse's place,
 scores. A quantity with gradient g (:mod:`latentdag.core.quantities` has them) then has the variance ``g C gᵀ``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import linalg, stats
@@ -34,7 +35,6 @@ class Inverse:
 
     Attributes
     ----------
-    C : (P, P) covariance; of directions without information, one choice of zero variance
     null : (P, m) directions without information, in units of each parameter's own information
     scale : (P,) square root of each parameter's own information
     """
@@ -53,12 +53,34 @@ class Inverse:
             self.null[pivot[:rank]] = -linalg.solve_triangular(L_11, L_21.T, lower=True, trans=1)
             self.null[pivot[rank:]] = np.eye(P - rank)
             factor = np.asfortranarray(factor[:rank, :rank])
-        inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0] if rank else np.zeros((0, 0))
+        self._factor, self._kept, self._solved = factor, pivot[:rank], 0
+
+    @cached_property
+    def C(self) -> Array:
+        """(P, P) covariance; of directions without information, one choice of zero variance."""
+        P, kept = len(self.scale), self._kept
+        inverse = lapack.dpotri(self._factor, lower=1, overwrite_c=1)[0] if len(kept) else np.zeros((0, 0))
+        del self._factor  # its place is taken
         _mirror(inverse)
-        self.C = np.zeros((P, P))
-        self.C[np.ix_(pivot[:rank], pivot[:rank])] = inverse
-        self.C /= self.scale[:, None]
-        self.C /= self.scale
+        C = np.zeros((P, P))
+        C[np.ix_(kept, kept)] = inverse
+        C /= self.scale[:, None]
+        C /= self.scale
+        return C
+
+    def variance(self, J: Array) -> Array:
+        """Return the variances (m,) of quantities with gradients J (m, P).
+
+        The factor alone tells those of a few quantities, at a third of the price of the inverse. Once so many were
+        asked for that the inverse would have paid, it is computed.
+        """
+        self._solved += len(J)
+        if "C" in self.__dict__ or 3 * self._solved > len(self.scale):
+            return np.asarray(np.einsum("mi,mi->m", *product(J, self.C)))
+        half = linalg.solve_triangular(
+            self._factor, (J / self.scale)[:, self._kept].T, lower=True, overwrite_b=True, check_finite=False
+        )
+        return np.asarray(np.einsum("im,im->m", half, half))
 
     def knows(self, J: Array) -> BoolArray:
         """Return (m,) which of the quantities with gradients J (m, P) the data determine."""
@@ -94,6 +116,15 @@ class Gradient:
     def __add__(self, other: "Gradient") -> "Gradient":
         return Gradient(self.inner + other.inner, self.outer + other.outer)
 
+    @classmethod
+    def stacked(cls, parts: "Sequence[Gradient]") -> "Gradient":
+        """Return the gradients of several groups of quantities of one kind as one group."""
+        outer = zip(*(part.outer for part in parts), strict=True)
+        return cls(
+            np.vstack([part.inner for part in parts]),
+            tuple((np.vstack([c for c, _ in term]), np.vstack([v for _, v in term])) for term in outer),
+        )
+
     def times(self, factor: "Array | float") -> "Gradient":
         """Multiply each quantity's gradient by a number of its own, or one gradient by m numbers."""
         f = np.reshape(np.asarray(factor, dtype=float), (-1, 1))
@@ -118,20 +149,25 @@ class ParameterCovariance:
 
     Attributes
     ----------
-    C : (P, P)
     full : of all parameters at once, those of the rest included, for the sandwich with a rest; else None
     """
 
     def __init__(self, point: Point, rest: int = 0, of_scores: Array | None = None):
         self.inverse = Inverse(information(point))
         self.outer_inverse = Inverse(outer_information(point)) if rest else None
-        self.C, self.full = self.inverse.C, None
+        self.full: Array | None = None
+        self._sandwich: Array | None = None
         if of_scores is not None and self.outer_inverse is None:
-            self.C = self.C @ of_scores @ self.C
+            self._sandwich = self.inverse.C @ of_scores @ self.inverse.C
         elif of_scores is not None and self.outer_inverse is not None:
-            whole = linalg.block_diag(self.C, np.kron(self.outer_inverse.C, np.eye(rest)))
+            whole = linalg.block_diag(self.inverse.C, np.kron(self.outer_inverse.C, np.eye(rest)))
             self.full = whole @ of_scores @ whole
-            self.C = self.full[: point.size, : point.size]
+            self._sandwich = self.full[: point.size, : point.size]
+
+    @property
+    def C(self) -> Array:
+        """(P, P)."""
+        return self.inverse.C if self._sandwich is None else self._sandwich
 
     def knows(self, g: Gradient) -> BoolArray:
         """Return (m,) which quantities the data determine."""
@@ -142,7 +178,7 @@ class ParameterCovariance:
 
     def blocks(self, g: Gradient, size: int) -> Array:
         """Return covariances (m / size, size, size) within groups of quantities of the latents' space only."""
-        CJ, J = self._product(g.inner)
+        CJ, J = product(g.inner, self.C)
         groups = (len(J) // size, size, J.shape[1])
         return np.asarray(CJ.reshape(groups) @ J.reshape(groups).transpose(0, 2, 1))
 
@@ -152,20 +188,35 @@ class ParameterCovariance:
             J = g.dense()
             variance = np.einsum("mi,mi->m", J @ self.full, J)
         else:
-            variance = np.einsum("mi,mi->m", *self._product(g.inner))
+            variance = (
+                self.inverse.variance(g.inner)
+                if self._sandwich is None
+                else np.einsum("mi,mi->m", *product(g.inner, self.C))
+            )
             if self.outer_inverse is not None:
                 for c, v in g.outer:
                     for c_2, v_2 in g.outer:
                         variance += np.einsum("mi,mi->m", c @ self.outer_inverse.C, c_2) * np.einsum("ms,ms->m", v, v_2)
         return np.where(self.knows(g), np.maximum(variance, 0.0), np.inf)
 
-    def _product(self, J: Array) -> tuple[Array, Array]:
-        """Return ``J C`` and J, in the parameters that matter: most quantities depend on few."""
-        used = np.flatnonzero(J.any(axis=0))
-        if 2 * len(used) > len(self.C):
-            return J @ self.C, J
-        J = J[:, used]
-        return J @ self.C[np.ix_(used, used)], J
+    def of_rows(self, M: Array, W: Array) -> Iterator[Array]:
+        """Yield the covariance (p, p) of each row of H, from the noise rows M (d, p) and the remainder W (r − d, p)."""
+        d = len(M)
+        for i in range(d):
+            own = slice(i * d, (i + 1) * d)
+            total = M.T @ self.C[own, own] @ M
+            if self.outer_inverse is not None:
+                total += self.outer_inverse.C[i, i] * W.T @ W
+            yield total
+
+
+def product(J: Array, C: Array) -> tuple[Array, Array]:
+    """Return ``J C`` and J, in the parameters that matter: most quantities depend on few."""
+    used = np.flatnonzero(J.any(axis=0))
+    if 2 * len(used) > len(C):
+        return J @ C, J
+    J = J[:, used]
+    return J @ C[np.ix_(used, used)], J
 
 
 def score_covariance(point: Point, blocks: Iterable[tuple[int, Array, Array | None]]) -> Array:

@@ -42,6 +42,12 @@ from latentdag.core.linalg import Array, BoolArray, IntArray
 #: Quantities by name; the last needs means.
 NAMES = ("unmixing", "structural", "weight", "total_effect", "scale", "noise_variance", "shift")
 
+#: The powers of s_i and s_j with which each goes, for its row i and its column j (its target, for "scale" and "shift").
+POWERS = {
+    "unmixing": (-1, 0), "structural": (0, 1), "weight": (-1, 1), "total_effect": (-1, 1), "scale": (0, 1),
+    "noise_variance": (0, -2), "shift": (0, -1),
+}  # fmt: skip
+
 
 @dataclass(frozen=True, eq=False)
 class Block:
@@ -65,6 +71,8 @@ class Quantities:
     H : (d, p), in the units of ``point.B``
     W : (r − d, p)
         White remainder ``w = W x``; no rows where the latents leave none.
+    pivot : (d,) int, optional
+        The columns that "paper" scales by; by default those of the largest entries.
 
     Attributes
     ----------
@@ -72,8 +80,11 @@ class Quantities:
     A : (d, d) weights of the edges
     """
 
-    def __init__(self, point: Point, H: Array, W: Array):
+    def __init__(self, point: Point, H: Array, W: Array, pivot: IntArray | None = None):
         self.point, self.H, self.W = point, H, W
+        size = np.abs(H)
+        # the leftmost of a tie
+        self.pivot = np.argmax(size >= (1 - 1e-9) * size.max(axis=1, keepdims=True), axis=1) if pivot is None else pivot
         self.M = point.B @ H
         self.A = -point.B / np.diagonal(point.B)[:, None]
         np.fill_diagonal(self.A, 0.0)
@@ -100,11 +111,9 @@ class Quantities:
             rows[:, :d] = -np.einsum("ia,bi->iab", B_inv, V) / np.diagonal(V)[:, None, None]
             return np.sqrt(np.diagonal(V)), Gradient(self.point.pack(rows=rows))
         if scaling == "paper":
-            size = np.abs(H)
-            pivot = np.argmax(size >= (1 - 1e-9) * size.max(axis=1, keepdims=True), axis=1)
+            s = H[np.arange(d), self.pivot]
             direction = np.zeros_like(H)
-            direction[np.arange(d), pivot] = 1 / H[np.arange(d), pivot]
-            s = H[np.arange(d), pivot]
+            direction[np.arange(d), self.pivot] = 1 / s
         elif scaling == "unit-norm":
             s = np.linalg.norm(H, axis=1)
             direction = H / s[:, None] ** 2
@@ -125,11 +134,11 @@ class Quantities:
             if len(block.rows):
                 yield block
 
-    def _scaled(self, block: Block, scaling: str, row: int, column: int) -> Block:
-        """Scale a quantity that goes with ``s_row^… s_column^…``; both index latents."""
+    def _scaled(self, name: str, block: Block, scaling: str) -> Block:
+        """Scale a quantity that goes with powers of s at its row and its column; both index latents."""
         s, log_s = self.log_scale(scaling)
         factor, gradient = np.ones(len(block.rows)), block.gradient
-        for power, index in ((row, block.rows), (column, block.columns)):
+        for power, index in zip(POWERS[name], (block.rows, block.columns), strict=True):
             if power:
                 factor = factor * s[index] ** power
                 gradient = gradient + log_s[index].times(power * block.estimate)
@@ -150,12 +159,13 @@ class Quantities:
     def _structural(self, i: int, scaling: str) -> Block:
         columns = np.flatnonzero(self.edge[i] | (np.arange(self.point.d) == i))
         block = Block(np.full(len(columns), i), columns, self.point.B[i, columns], self.entries(i, columns))
-        return self._scaled(block, scaling, 0, 1)
+        return self._scaled("structural", block, scaling)
 
     def _weight(self, i: int, scaling: str) -> Block:
         columns = np.flatnonzero(self.edge[i])
         gradient = self.entries(i, columns).times(-1 / self.point.B[i, i])
-        return self._scaled(Block(np.full(len(columns), i), columns, self.A[i, columns], gradient), scaling, -1, 1)
+        block = Block(np.full(len(columns), i), columns, self.A[i, columns], gradient)
+        return self._scaled("weight", block, scaling)
 
     def entries(self, mechanism: "int | IntArray", columns: IntArray) -> Gradient:
         """Return the gradients of single entries of the mechanisms' rows; zero for those that are no parameters."""
@@ -170,7 +180,7 @@ class Quantities:
             "a,bj->jab", self.total[i] / np.diagonal(self.point.B), self.total[:, columns]
         )
         block = Block(np.full(len(columns), i), columns, self.total[i, columns], Gradient(self.point.pack(rows=rows)))
-        return self._scaled(block, scaling, -1, 1)
+        return self._scaled("total_effect", block, scaling)
 
     @cached_property
     def _ancestors(self) -> BoolArray:
@@ -181,7 +191,7 @@ class Quantities:
     def _noise_variance(self, scaling: str) -> Block:
         latents = np.arange(self.point.d)
         block = Block(latents, latents, np.diagonal(self.point.B) ** -2.0, self.entries(latents, latents))
-        return self._scaled(block, scaling, 0, -2)
+        return self._scaled("noise_variance", block, scaling)
 
     def _own_entry(self) -> Gradient:
         """Return the gradients of the diagonal entry of each intervened row."""
@@ -189,7 +199,7 @@ class Quantities:
 
     def _scale(self, scaling: str) -> Block:
         q, target = np.arange(len(self.point.b)), self.point.target
-        return self._scaled(Block(q, target, self.point.b[q, target], self._own_entry()), scaling, 0, 1)
+        return self._scaled("scale", Block(q, target, self.point.b[q, target], self._own_entry()), scaling)
 
     def _shift(self, scaling: str) -> Block:
         point, q = self.point, np.arange(len(self.point.b))
@@ -198,7 +208,7 @@ class Quantities:
         # latents are measured from the control's mean, which moves with the first d of τ
         mean = Gradient(point.pack(tau=np.hstack([-point.b @ point.B_inv, np.eye(len(q))])))
         gradient = (mean + self._own_entry().times(-shift)).times(1 / own)
-        return self._scaled(Block(q, point.target, shift, gradient), scaling, 0, -1)
+        return self._scaled("shift", Block(q, point.target, shift, gradient), scaling)
 
     def law_of_context(self, k: int) -> tuple[Array, Array]:
         """Return the mean (d,) and covariance (d, d) of ``M x`` in context k under the model."""

@@ -1,13 +1,14 @@
 """The bootstrap: how much of a fit comes back when the data are drawn again.
 
-Every replicate is new moments (:mod:`latentdag.inference.resampling`) and a fit of them that may start where the
-original ended (:mod:`latentdag.inference.replicates`). Latents are named after the contexts that target them, so
+Every replicate is new moments (:mod:`latentdag.inference.resampling`) and a fit of them that starts where the original
+ended (:mod:`latentdag.inference.replicates`). Latents are named after the contexts that target them, so
 replicates need no matching: the same name is the same latent, and whether it also is the same direction in the features
 is one of the results (:mod:`latentdag.inference.stability`).
 
-Percentile intervals and frequencies are those of the whole procedure, the search for a graph included. A bootstrap
-around the moments (``source="moments"``) adds one more sampling error to the one that the data already have, so weak
-edges come and go a little more often than they would in new experiments.
+Percentile intervals and frequencies are those of the whole procedure, the search for a graph included. Replicates are
+drawn from the fitted model, which has the sampling error of one experiment. The moments of the data are its law and
+that error once more: drawn around them (``source="moments"``), or dealt from the samples (``kind="samples"``), a
+replicate has the noise of two experiments, and edges that are noise come up more often than they would in new data.
 """
 
 import json
@@ -39,7 +40,7 @@ def bootstrap(
     n_replicates: int = 200,
     kind: str = "parametric",
     *,
-    source: str = "moments",
+    source: str = "model",
     data: Any = None,
     n_blocks: int = 50,
     fit: Fit | None = None,
@@ -63,8 +64,9 @@ def bootstrap(
     kind : "parametric" or "samples"
         Draw new moments from a Gaussian law (needs nothing but ``m``), or add up blocks of the samples drawn with
         replacement (needs ``data``; holds without Gaussianity).
-    source : "moments" or "model"
-        For "parametric": draw around the moments as they are, or around the law of the fitted model.
+    source : "model" or "moments"
+        For "parametric": draw from the law of the fitted model, or, where the model does not fit, around the moments as
+        they are. The moments hold one sampling error already, so the second adds noise to noise, as "samples" does.
     data : (X, contexts), a list of such pairs, or Blocks
         For "samples": the samples (n, p) that ``m`` came from and the context of each row, or what
         :func:`latentdag.block_moments` made of them.

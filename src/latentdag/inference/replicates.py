@@ -11,12 +11,13 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import networkx as nx
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from latentdag.data.moments import Moments
 from latentdag.data.schema import FieldError, Layout
@@ -25,6 +26,7 @@ from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.inference.resampling import canonical_factor
 from latentdag.inference.stability import REPLICATES, check_replicates
 from latentdag.methods.fitting import fit as fit_moments
+from latentdag.methods.likelihood import fit_likelihood
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
@@ -119,16 +121,30 @@ def _relations(fit: Fit, latents: Iterable[str]) -> tuple[np.ndarray, np.ndarray
 def refit(m: Moments, reference: Reference) -> Piece:
     """Fit the moments of one replicate and compare with the original; a fit that fails is a result, too.
 
-    The search may begin at the original, besides its own starts.
+    The search begins at the original and nowhere else. Data drawn from a model lie near it, and in 71 of 72 replicates
+    the starts of a fit led to the same graph, at three times the price (`benchmarks/calibration_bootstrap.py`).
     """
-    start = reference.model if reference.options.method == "likelihood" else None
-    with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
+    with warnings.catch_warnings(record=True) as caught, _blas().limit(limits=1):
         warnings.simplefilter("always")
         try:
-            arrays = reference.compare(fit_moments(m, **reference.options, start=start, progress=False))
+            arrays = reference.compare(_fit(m, reference))
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             return {}, {"failure": f"{type(error).__name__}: {error}", "warnings": []}
     return arrays, {"failure": None, "warnings": sorted({warning.category.__name__ for warning in caught})}
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Return the BLAS libraries of this process; looking for them takes a tenth of a small replicate."""
+    return ThreadpoolController()
+
+
+def _fit(m: Moments, reference: Reference) -> Fit:
+    """Fit as the original was; by maximum likelihood from there on."""
+    if reference.options.method != "likelihood":
+        return fit_moments(m, **reference.options)
+    with np.errstate(all="ignore"):
+        return fit_likelihood(m, reference.options, start=reference.model, only_start=True, progress=False)
 
 
 # A replicate that was fitted has all arrays, one that failed has none.

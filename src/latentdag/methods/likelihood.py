@@ -29,6 +29,7 @@ def fit_likelihood(
     options: Options = DEFAULT,
     *,
     start: LatentModel | None = None,
+    only_start: bool = False,
     n_jobs: int | None = None,
     progress: bool | None = None,
 ) -> Fit:
@@ -41,6 +42,8 @@ def fit_likelihood(
         What to fit.
     start : LatentModel, optional
         One more start for the search.
+    only_start : bool
+        Search from ``start`` alone, at half the price: for data like those that it was fitted to, as in a bootstrap.
     n_jobs : int, optional
         Processes for the starts, as in joblib; the answer does not depend on it.
     progress : bool, optional
@@ -54,7 +57,7 @@ def fit_likelihood(
     penalty = _nats(options.penalty, prepared.design.N)
     priced = options.penalty != DEFAULT.penalty
     rules = edge_rules(prepared, penalty, options.forbidden, options.required, priced)
-    starts = make_starts(prepared, context_pairs(prepared), rules)
+    starts = [] if only_start else make_starts(prepared, context_pairs(prepared), rules)
     if start is not None:
         starts.append(given_start(prepared, start))
     starts = [(independent_rows(H), suggested) for H, suggested in starts]

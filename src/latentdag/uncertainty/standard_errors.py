@@ -10,7 +10,7 @@ Standard errors hold at the maximum of the likelihood, for the graph as it stand
 was chosen from the same data. What the data do not determine has an infinite standard error, and no interval.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from latentdag.core.covariance import ParameterCovariance, score_covariance
+from latentdag.core.covariance import Gradient, ParameterCovariance, score_covariance
 from latentdag.core.jacobian import Point
 from latentdag.core.linalg import pseudo_inverse, scale_free_rank, symmetrize
-from latentdag.core.quantities import NAMES, Block, Quantities
+from latentdag.core.quantities import NAMES, POWERS, Block, Quantities
+from latentdag.core.small_samples import degrees_of_freedom, models_nearby, without_winners_curse
 from latentdag.data.second_pass import Samples, context_blocks
 from latentdag.model.model import LatentModel
 
@@ -33,6 +34,9 @@ DO_SHARE = 1e-8
 
 #: More parameters than this, and the samples' scores no longer fit in memory.
 MOST_PARAMETERS = 12_000
+
+#: Quantities that are positive: their intervals are symmetric in the logarithm.
+POSITIVE = ("scale", "noise_variance", "variance")
 
 #: A context that takes more than this share of its covariance from the others does so visibly.
 SHRUNK = 0.1
@@ -105,11 +109,12 @@ class Uncertainty:
 
     def std_errors(self, name: str, scaling: str = "paper") -> Iterator[tuple[Block, np.ndarray]]:
         """Yield values of one quantity and their standard errors, block by block; ``nan`` away from the maximum."""
-        for block in self.quantities.blocks(name, scaling):
+        for blocks in batches(self.quantities.blocks(name, scaling)):
             if self.covariance is None:
-                yield block, np.full(len(block.rows), np.nan)
-            else:
-                yield block, np.sqrt(self.covariance.variance(block.gradient))
+                errors = np.full(sum(len(block.rows) for block in blocks), np.nan)
+            else:  # together, since each time is a walk through all of a large matrix
+                errors = np.sqrt(self.covariance.variance(Gradient.stacked([block.gradient for block in blocks])))
+            yield from zip(blocks, np.split(errors, np.cumsum([len(block.rows) for block in blocks])[:-1]), strict=True)
 
     def table(self, scaling: str = "paper", quantities: Any = NAMES) -> pd.DataFrame:
         """Return one row per number: quantity, row, column, estimate, std_error."""
@@ -136,20 +141,79 @@ class Uncertainty:
         return [model.latents[i] for i in block.rows], [columns[j] for j in block.columns]
 
     def intervals(self, level: float = 0.95, scaling: str = "paper", quantities: Any = NAMES) -> pd.DataFrame:
-        """Return the table with ``lower`` and ``upper``; variances and scales, which are positive, on the log scale."""
-        return add_intervals(self.table(scaling, quantities), level)
+        """Return the table with ``lower`` and ``upper``; variances and scales, which are positive, on the log scale.
+
+        They allow for errors of the standard errors and, in the paper's scaling, for the choice of the largest entry,
+        so that the estimate need not lie in the middle (docs/math.md, Intervals from few samples).
+        """
+        table = self.table(scaling, quantities)
+        if self.covariance is None:
+            return add_intervals(table, level)
+        kept = [name for name in quantities if name != "shift" or self.point.tau is not None]
+        factor, center = np.ones(len(table)), table["estimate"].to_numpy()
+        if scaling == "paper":
+            factor, center = self._without_winners_curse(kept)
+        near = models_nearby(self.quantities, self.covariance)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            errors = np.array([_log_errors(moved, C, kept, scaling) for moved, C in near]).reshape(-1, len(table))
+            dof = np.where(np.isfinite(errors).all(axis=0), degrees_of_freedom(errors), np.inf)
+        found = add_intervals(table.assign(estimate=center, std_error=factor * table["std_error"]), level, dof)
+        return table.assign(lower=found["lower"], upper=found["upper"])
+
+    def _without_winners_curse(self, names: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the factor of every number's error, and the number, once the largest entries are not too large."""
+        assert self.covariance is not None
+        q, rows = self.quantities, self.covariance.of_rows(self.quantities.M, self.quantities.W)
+        H = np.array([without_winners_curse(h, V) for h, V in zip(q.H, rows, strict=True)])
+        at = np.arange(len(H)), q.pivot
+        scale, ratio = H[at], H[at] / q.H[at]
+        factors, centers = [np.empty(0)], [np.empty(0)]
+        for name in names:
+            row, column = POWERS[name]
+            for block in q.blocks(name, "paper"):
+                i, j = block.rows, block.columns
+                # rows of "scale" and "shift" are mechanisms, columns of "unmixing" features: neither has a power
+                factors.append((ratio[i] ** row if row else 1.0) * (ratio[j] ** column if column else np.ones(len(j))))
+                centers.append(H[i, j] / scale[i] if name == "unmixing" else factors[-1] * block.estimate)
+        return np.concatenate(factors), np.concatenate(centers)
 
 
-def add_intervals(table: pd.DataFrame, level: float) -> pd.DataFrame:
-    """Add ``lower`` and ``upper`` beside ``estimate`` and ``std_error``; nothing where the error is not finite."""
+def batches(blocks: Iterable[Block], rows: int = 256) -> Iterator[list[Block]]:
+    """Yield blocks in lists of some hundred values each."""
+    batch: list[Block] = []
+    for block in blocks:
+        batch.append(block)
+        if sum(len(each.rows) for each in batch) >= rows:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _log_errors(q: Quantities, covariance: ParameterCovariance, names: Any, scaling: str) -> np.ndarray:
+    """Return the logarithms of all standard errors at another point; of positive numbers, of the relative errors."""
+    found = []
+    for name in names:
+        for blocks in batches(q.blocks(name, scaling)):
+            size = np.abs(np.concatenate([block.estimate for block in blocks])) if name in POSITIVE else 1.0
+            variance = covariance.variance(Gradient.stacked([block.gradient for block in blocks]))
+            found.append(0.5 * np.log(variance) - np.log(size))
+    return np.concatenate([*found, []])
+
+
+def add_intervals(table: pd.DataFrame, level: float, dof: "np.ndarray | float" = np.inf) -> pd.DataFrame:
+    """Add ``lower`` and ``upper`` beside ``estimate`` and ``std_error``; nothing where the error is not finite.
+
+    With ``dof`` degrees of freedom of the errors, the intervals are Student's.
+    """
     if not 0 < level < 1:
         raise ValueError(f"level is a probability between 0 and 1, got {level}")
-    z = stats.norm.ppf(0.5 + 0.5 * level)
+    t = stats.t.ppf(0.5 + 0.5 * level, dof)
     estimate, error = table["estimate"].to_numpy(), table["std_error"].to_numpy()
     error = np.where(np.isfinite(error), error, np.nan)
-    positive = table["quantity"].isin(["scale", "noise_variance", "variance"]).to_numpy()
-    half = z * error
-    with np.errstate(divide="ignore", invalid="ignore"):
+    positive = table["quantity"].isin(POSITIVE).to_numpy()
+    half = t * error
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.exp(np.where(positive, half / estimate, 0.0))
     table["lower"] = np.where(positive, estimate / ratio, estimate - half)
     table["upper"] = np.where(positive, estimate * ratio, estimate + half)
