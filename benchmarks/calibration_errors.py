@@ -8,6 +8,7 @@ correlated.
 """
 
 import argparse
+import time
 import warnings
 from dataclasses import replace
 
@@ -120,7 +121,7 @@ def _shifted(intervention, rng, sd):
 
 
 def size_table(models, sizes=(3, 5, 8, 15), first=100_000):
-    print("Coverage of 95 % intervals by size, graph given, Gaussian, Fisher; below, standard errors over models")
+    print("Intervals of 95 % by size: coverage, graph given, Gaussian, Fisher; below, standard errors over models")
     print(f"{'':28s}" + "".join(f"{q[:10]:>11s}" for q in QUANTITIES) + f"{'models':>8s}")
     for convention in CONVENTIONS:
         for d in sizes:
@@ -232,12 +233,37 @@ def prediction_table(models):
             print(f"{text:44s}{mean:8.3f}{variance:10.3f}{covariance:12.3f}", flush=True)
 
 
+# ---- cost ---------------------------------------------------------------------------------------------------------
+
+
+def cost_table(models=1):
+    print("\nWhat errors cost: CPU seconds of a fit (n = 2000, three edges a latent), and edges() and")
+    print("confidence_intervals() in fits; one process, the second fit of it")
+    for d in (5, 20, 40, 83):
+        truth = ld.simulate.random_model(d, max(10, d + 2), 3 / d, convention="text", rng=100_000 + d)
+        m = ld.simulate.sample_moments(truth, 2_000, rng=d)
+        if d == 5:
+            ld.fit(m).confidence_intervals()  # imports and first calls
+        times = [time.process_time()]
+        fit = ld.fit(m)
+        times.append(time.process_time())
+        fit.edges()
+        times.append(time.process_time())
+        if d <= 40:
+            fit.confidence_intervals()
+        times.append(time.process_time())
+        seconds, edges, intervals = np.diff(times)
+        text = f"{intervals / seconds:12.2f}" if d <= 40 else ""
+        print(f"d = {d:<4d}{seconds:8.2f}{edges / seconds:12.3f}{text}", flush=True)
+
+
 PARTS = {
     "coverage": coverage_table,
     "sizes": size_table,
     "edges": false_discoveries,
     "targets": target_table,
     "predictions": prediction_table,
+    "cost": cost_table,
 }
 
 

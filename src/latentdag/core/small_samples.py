@@ -30,7 +30,7 @@ LEAST_SIGNAL = 1e-3
 DRAWS = 12
 
 #: More parameters than this (some thirty latents), and the draws cost more than a fit; then errors count as exact.
-MOST_PARAMETERS = 2_000
+MOST_PARAMETERS = 1_200
 
 #: Fewest degrees of freedom: below, Student's t has no variance.
 FEWEST = 3.0

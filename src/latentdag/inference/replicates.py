@@ -121,8 +121,8 @@ def _relations(fit: Fit, latents: Iterable[str]) -> tuple[np.ndarray, np.ndarray
 def refit(m: Moments, reference: Reference) -> Piece:
     """Fit the moments of one replicate and compare with the original; a fit that fails is a result, too.
 
-    The search begins at the original and nowhere else. Data drawn from a model lie near it, and in 71 of 72 replicates
-    the starts of a fit led to the same graph, at three times the price (`benchmarks/calibration_bootstrap.py`).
+    The search begins at the original and nowhere else. Data drawn from a model lie near it, so other starts
+    hardly ever lead to another graph, at three times the price (`benchmarks/calibration_bootstrap.py` has the price).
     """
     with warnings.catch_warnings(record=True) as caught, _blas().limit(limits=1):
         warnings.simplefilter("always")
