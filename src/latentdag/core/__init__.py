@@ -43,6 +43,7 @@ How sure a fit is:
 ==================  =================================================================================
 ``covariance``      covariance of the parameters: inverse information, or sandwich from scores
 ``quantities``      what users ask about as functions of the parameters, with gradients
+``small_samples``   what few samples do to intervals: largest entries are too large, and errors have errors
 ``prediction``      mean and covariance in a context that was never run, with gradients
 ==================  =================================================================================
 

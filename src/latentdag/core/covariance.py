@@ -26,6 +26,9 @@ NO_INFORMATION = 1e-10
 #: A quantity is unknown if this share of its gradient (parameters in units of their own information) has none.
 UNKNOWN_SHARE = 1e-5
 
+#: Parameters from which on the inverse of the information takes long enough to be avoided.
+LARGE = 2_000
+
 #: Share of a statistic's sampling variance that must be left for it to be tested.
 LEFT = 1e-6
 
@@ -53,14 +56,13 @@ class Inverse:
             self.null[pivot[:rank]] = -linalg.solve_triangular(L_11, L_21.T, lower=True, trans=1)
             self.null[pivot[rank:]] = np.eye(P - rank)
             factor = np.asfortranarray(factor[:rank, :rank])
-        self._factor, self._kept, self._solved = factor, pivot[:rank], 0
+        self._factor, self._kept = factor, pivot[:rank]
 
     @cached_property
     def C(self) -> Array:
         """(P, P) covariance; of directions without information, one choice of zero variance."""
         P, kept = len(self.scale), self._kept
-        inverse = lapack.dpotri(self._factor, lower=1, overwrite_c=1)[0] if len(kept) else np.zeros((0, 0))
-        del self._factor  # its place is taken
+        inverse = lapack.dpotri(self._factor, lower=1)[0] if len(kept) else np.zeros((0, 0))
         _mirror(inverse)
         C = np.zeros((P, P))
         C[np.ix_(kept, kept)] = inverse
@@ -71,11 +73,10 @@ class Inverse:
     def variance(self, J: Array) -> Array:
         """Return the variances (m,) of quantities with gradients J (m, P).
 
-        The factor alone tells those of a few quantities, at a third of the price of the inverse. Once so many were
-        asked for that the inverse would have paid, it is computed.
+        The factor alone tells those of a few quantities, at a third of the price of the inverse of a large matrix. What
+        was asked before does not matter, so that the same question has the same answer to the last digit.
         """
-        self._solved += len(J)
-        if "C" in self.__dict__ or 3 * self._solved > len(self.scale):
+        if max(LARGE, 3 * len(J)) > len(self.scale):
             return np.asarray(np.einsum("mi,mi->m", *product(J, self.C)))
         half = linalg.solve_triangular(
             self._factor, (J / self.scale)[:, self._kept].T, lower=True, overwrite_b=True, check_finite=False

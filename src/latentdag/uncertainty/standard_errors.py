@@ -178,8 +178,8 @@ class Uncertainty:
         return np.concatenate(factors), np.concatenate(centers)
 
 
-def batches(blocks: Iterable[Block], rows: int = 256) -> Iterator[list[Block]]:
-    """Yield blocks in lists of some hundred values each."""
+def batches(blocks: Iterable[Block], rows: int = 2_560) -> Iterator[list[Block]]:
+    """Yield blocks in lists of some thousand values each."""
     batch: list[Block] = []
     for block in blocks:
         batch.append(block)
