@@ -26,6 +26,7 @@ from latentdag.errors import DamagedCheckpointWarning, FileError
 from latentdag.inference.resampling import canonical_factor
 from latentdag.inference.stability import REPLICATES, check_replicates
 from latentdag.methods.fitting import fit as fit_moments
+from latentdag.methods.fitting import with_idle
 from latentdag.methods.likelihood import fit_likelihood
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
@@ -144,7 +145,8 @@ def _fit(m: Moments, reference: Reference) -> Fit:
     if reference.options.method != "likelihood":
         return fit_moments(m, **reference.options)
     with np.errstate(all="ignore"):
-        return fit_likelihood(m, reference.options, start=reference.model, only_start=True, progress=False)
+        found = fit_likelihood(m, reference.options, start=reference.model, only_start=True, progress=False)
+    return with_idle(found, m)
 
 
 # A replicate that was fitted has all arrays, one that failed has none.
