@@ -63,9 +63,12 @@ def read_moments(
 
 
 def read_samples(
-    path: Path, context_column: str, control: str, *, layer: str | None = None, adjust: str = ""
+    path: Path, context_column: str, *, layer: str | None = None, adjust: str = "", **_: object
 ) -> Samples | None:
-    """Return the samples behind the moments of a file, to be read once more; None where there are only moments."""
+    """Return the samples behind the moments of a file, to be read once more; None where there are only moments.
+
+    The rest of what :func:`read_moments` takes says nothing about single rows.
+    """
     if path.suffix == ".npz":
         return None
     return stream.pieces(path, context_column, layer=layer, adjust=listed_names(adjust) or None)

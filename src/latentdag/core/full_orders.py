@@ -5,7 +5,8 @@ answers another question: it weighs orders by their sparse graphs, so that its o
 parent, need not be the best; and with many latents and few samples its rows can be a local maximum, a hundred nats
 short. Either makes a test refuse data that the model explains. So latents walk to their best places first
 (:func:`latentdag.core.orders.climb`). Where the test would still refuse, rows are kicked out of their place and settle
-again, and whatever is better stays: refusing is worth a second look.
+again, and whatever is better stays: refusing is worth a second look. The search kicks its answer, too, where there are
+too many latents to refit every move.
 """
 
 from collections.abc import Callable
@@ -43,15 +44,20 @@ def best_full_order(
     """
     best = maximize(design, H, full_parents(order))
     found = None if best is None else settle(design, FullOrder(order, best), best.H, permit)
-    rng = np.random.default_rng(0)  # rows are kicked along the noises in their order: features and contexts may permute
+    rng = np.random.default_rng(0)
     for _ in range(KICKS):
         if found is None or enough(found):
             break
-        rows, noises = found.optimum.H.copy(), found.optimum.rows[: design.d] @ found.optimum.H
-        at = list(found.order)
-        rows[at] += KICK / np.sqrt(design.d) * rng.standard_normal((design.d, design.d)) @ noises[at]
-        found = settle(design, found, rows, permit)
+        found = settle(design, found, kicked(design, found, rng), permit)
     return found
+
+
+def kicked(design: Design, now: FullOrder, rng: np.random.Generator) -> Array:
+    """Return the rows, moved at random along the noises in their order, so that features and contexts may permute."""
+    rows, noises = now.optimum.H.copy(), now.optimum.rows[: design.d] @ now.optimum.H
+    at = list(now.order)
+    rows[at] += KICK / np.sqrt(design.d) * rng.standard_normal((design.d, design.d)) @ noises[at]
+    return rows
 
 
 def settle(design: Design, now: FullOrder, H: Array, permit: Permit) -> FullOrder:

@@ -5,7 +5,9 @@ collected and weighed (:mod:`latentdag.core.evidence`):
 
 1. *Enter.* Every order that the search fitted and that came near the best is a seed. Its graph is pruned, refitted and
    weighed; then single edges are added and dropped while the evidence grows.
-2. *Turn.* From the most probable graph that was not turned yet, turn single edges round: whoever walks past a neighbour
+2. *Kick.* Where there are too many latents to refit every move, the rows of the best graph are kicked out of their
+   place a few times, and settle again: a climb of sparse graphs can end tens of nats short.
+3. *Turn.* From the most probable graph that was not turned yet, turn single edges round: whoever walks past a neighbour
    adapts its rows, prunes and refits, which can change many edges at once. Each is entered as above.
 
 The probability of an edge is its probability *given the rest of the graph*, averaged over all graphs collected, each
@@ -30,6 +32,7 @@ from latentdag.core.effort import (
     FEWEST_GRAPHS,
     GAIN_OF_A_MOVE,
     GAIN_OF_EDGES,
+    GAIN_OF_ORDERS,
     GAIN_OF_SEEDS,
     GRAPHS,
     GRAPHS_BY_SIZE,
@@ -39,10 +42,12 @@ from latentdag.core.effort import (
     TURN_WITHIN,
 )
 from latentdag.core.evidence import Key, Weighed, key, weigh
+from latentdag.core.full_orders import FullOrder, kicked, settle
 from latentdag.core.graphs import FittedGraph, Rules, fit_graph, fit_pruned, perfect_rows, prune, reversals
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
-from latentdag.core.orders import Order, Stack
+from latentdag.core.optimize import maximize
+from latentdag.core.orders import Order, Stack, full_parents
 
 #: A relation j before i, and the probability that it holds together with all that are listed before it.
 Relation = tuple[int, int, float]
@@ -211,6 +216,18 @@ class Explorer:
             self.design, graph.optimum.H, parents, order, self.rules, GAIN_OF_EDGES, at_least=graph.score - NEAR
         )
         return None if toggled is None else self._weigh(toggled)
+
+    def kick(self, times: int) -> None:
+        """Kick the rows of the best graph out of their place; where they settle in a better full order, enter it."""
+        graph, rng = self.best.graph, np.random.default_rng(0)
+        optimum = maximize(self.design, graph.optimum.H, full_parents(graph.order), GAIN_OF_ORDERS)
+        if optimum is None:
+            return
+        now = settle(self.design, FullOrder(graph.order, optimum), optimum.H, self.rules.permit)
+        self.enter_order(now.optimum.H, now.order)
+        for _ in range(times):
+            now = settle(self.design, now, kicked(self.design, now, rng), self.rules.permit)
+            self.enter_order(now.optimum.H, now.order)
 
     def turn(self) -> bool:
         """Turn edges of the most probable graphs round until no near one is left; False if there were too many."""

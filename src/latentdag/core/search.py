@@ -18,7 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentdag.core.edge_estimates import all_adapt
-from latentdag.core.effort import INSERT_UP_TO, LEAST_PATIENCE, NEAR, PATIENCE, SEEDS, SWEEPS
+from latentdag.core.effort import (
+    INSERT_UP_TO,
+    LEAST_PATIENCE,
+    NEAR,
+    PATIENCE,
+    SEARCH_KICKS,
+    SEARCH_KICKS_BY_SIZE,
+    SEEDS,
+    SWEEPS,
+)
 from latentdag.core.graphs import FittedGraph, Rules, climb_graphs, fit_graph, reverse_edges
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array
@@ -152,6 +161,8 @@ def conclude(design: Design, ends: Sequence[End], rules: Rules, turn: bool = Tru
         if len(explorer.known) >= SEEDS * explorer.most or rival.value < ranked[0].value - NEAR:
             break
         _enter(explorer, rival)
+    if turn and design.d > INSERT_UP_TO:
+        explorer.kick(min(SEARCH_KICKS, SEARCH_KICKS_BY_SIZE // design.d))
     if not all_adapt(design):
         explorer.climb(explorer.best)
     posterior = explorer.posterior(explorer.turn() if turn else False)

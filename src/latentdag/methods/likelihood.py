@@ -66,7 +66,7 @@ def fit_likelihood(
     elif options.order is not None:
         found = _fit_given_order(prepared, starts, rules, options.order)
     else:
-        found = _search(prepared, starts, rules, n_jobs, progress)
+        found = _search(prepared, starts, rules, n_jobs, progress, turn=not only_start)
     if found is None:
         raise ContextError(0, "no start has a finite likelihood: the covariances are too near singular")
     rivals: Mapping[str, Any] = {}
@@ -76,9 +76,14 @@ def fit_likelihood(
 
 
 def _search(
-    prepared: Prepared, starts: Sequence[Start], rules: Rules, n_jobs: int | None, progress: bool | None
+    prepared: Prepared,
+    starts: Sequence[Start],
+    rules: Rules,
+    n_jobs: int | None,
+    progress: bool | None,
+    turn: bool,
 ) -> Found | None:
-    """Climb from every start, in any number of processes, and take the best."""
+    """Climb from every start, in any number of processes, and weigh what they lead to."""
     ends = []
     parallel = Parallel(n_jobs=min(n_jobs, len(starts)) if n_jobs else n_jobs, return_as="generator")
     with Progress("latentdag fit", len(starts) + 1, show=progress) as bar:
@@ -87,7 +92,7 @@ def _search(
             ends.append(end)
             bar.advance()
         bar.say("edges")
-        return conclude(prepared.design, ends, rules)
+        return conclude(prepared.design, ends, rules, turn)
 
 
 def _fit_given_graph(prepared: Prepared, starts: Sequence[Start], rules: Rules, graph: nx.DiGraph) -> Found | None:
