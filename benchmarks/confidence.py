@@ -1,6 +1,7 @@
 """Is a probability of .95 right in 95 %? Edges, relations and the most probable graph, on models that were not chosen.
 
-    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/confidence.py [--models 100] [--seed 100000] [--figure PATH] [--quick]
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/confidence.py [--models 100] [--seed 100000] [--quick]
+    .venv/bin/python benchmarks/confidence.py --draw docs/_static/confidence.png --json RUN.json [RUN.json …]
 
 Every cell draws its own models (`simulate.random_model`), samples moments and fits with all defaults. Standard errors
 of shares of edges are between models, since the edges of one model are right or wrong together.
@@ -117,14 +118,57 @@ def reliability(runs):
     return rows
 
 
+def draw(files, path):
+    """Draw reliability of all edges, and power against false discoveries cell by cell."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    cells = {}
+    for name in files:
+        with open(name) as file:
+            cells |= json.load(file)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
+    left.plot([0, 1], [0, 1], color="0.7", lw=1)
+    runs = [listed for cell in cells.values() for listed in cell]
+    for low, high in pairwise(BINS):
+        inside = [[(p, t) for p, t in listed if low <= p < high] for listed in runs]
+        count = np.array([len(x) for x in inside])
+        hits = np.array([sum(t for _, t in x) for x in inside])
+        if count.sum():
+            share = hits.sum() / count.sum()
+            error = np.sqrt(np.square(hits - share * count).sum()) / count.sum()
+            mean = sum(p for x in inside for p, _ in x) / count.sum()
+            left.errorbar(mean, share, 2 * error, fmt="o", color="C0", capsize=3)
+    left.set(xlabel="probability of an edge", ylabel="share that exist", title=f"{len(runs)} fits, ± 2 standard errors")
+    for name, cell in cells.items():
+        convention, d, _, _, n = name.split()
+        listed = sorted(((p, t) for one in cell for p, t in one), reverse=True)
+        true = np.cumsum([t for _, t in listed])
+        false = 1 - true / np.arange(1, len(listed) + 1)
+        least = sum(p >= 0.5 for p, _ in listed)
+        style = "--" if convention == "figures" else "-"
+        right.plot(false[:least], true[:least] / max(true[-1], 1), style, label=f"{convention}, d = {d}, n = {n}")
+    right.axvline(0.05, color="0.7", lw=1)
+    right.set(xlim=(0, 0.3), ylim=(0, 1.02), xlabel="false among the edges called", ylabel="true edges called")
+    right.set_title("most probable edges first, down to ½")
+    right.legend(fontsize=7, frameon=False)
+    figure.savefig(path, dpi=110)
+    return None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--seed", type=int, default=100_000)
     parser.add_argument("--only", type=int, nargs="*", help="cells by number")
-    parser.add_argument("--json", help="write what the reliability diagram of the docs is drawn from")
+    parser.add_argument("--json", nargs="+", help="write to the first what the figure of the docs is drawn from")
+    parser.add_argument("--draw", help="draw that figure from files written before, and do nothing else")
     parser.add_argument("--quick", action="store_true", help="4 models a cell, first four cells")
     options = parser.parse_args()
+    if options.draw:
+        return draw(options.json, options.draw)
     warnings.simplefilter("ignore", LatentDAGWarning)
     print(f"seed {options.seed}, one thread; shares ± standard error between models")
     print(
@@ -142,8 +186,9 @@ def main():
     print("\nreliability, all cells: mean probability, share true, edges")
     reliability(everything)
     if options.json:
-        with open(options.json, "w") as file:
+        with open(options.json[0], "w") as file:
             json.dump(by_cell, file)
+    return None
 
 
 if __name__ == "__main__":

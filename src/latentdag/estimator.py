@@ -89,7 +89,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     >>> X, y = simulate.sample(simulate.random_model(rng=5), 500, rng=0)
     >>> model = LatentDAG(control="control").fit(X, y)
     >>> model.order_
-    ['c4', 'c1', 'c5', 'c2', 'c3']
+    ['c4', 'c1', 'c5', 'c3', 'c2']
     >>> model.transform(X).shape
     (3000, 5)
     """

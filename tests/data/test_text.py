@@ -382,6 +382,7 @@ def counts(n=600, p=6, seed=0):
     return rng.poisson(rng.lognormal(0, 0.6, size=(n, 1)) * rng.uniform(0.5, 5, p)).astype(float)
 
 
+@pytest.mark.filterwarnings("ignore::latentdag.errors.OutlierWarning")
 @pytest.mark.parametrize("seed", range(3))
 def test_raw_counts_are_warned_of_at_every_door(seed, tmp_path):
     C, y = counts(seed=seed), ["WT"] * 300 + ["A"] * 300

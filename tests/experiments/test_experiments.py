@@ -153,6 +153,7 @@ def test_semisynthetic_from_any_fit(tmp_path):
     assert "fit.npz" in said["findings"][0]
 
 
+@pytest.mark.filterwarnings("ignore::latentdag.errors.OutlierWarning")
 def test_the_default_generative_model_is_cut_and_always_the_same():
     first, second = (truncated(default_model(0, quick=True)) for _ in range(2))
     assert (first.unmixing == second.unmixing).all()

@@ -391,11 +391,10 @@ def test_failures_and_warnings_are_counted_not_raised(monkeypatch):
 
 
 def test_warnings_of_replicates_are_counted():
-    truth = random_model(n_latents=3, n_features=6, rng=0)
-    m = sample_moments(truth, {c: 4000 if c == "control" else 400 for c in truth.contexts}, rng=0)
-    fit = ld.fit(m)
-    few = ld.Moments(m.contexts, m.control, np.array([400, 400, 5, 400]), m.means, m.covariances, m.feature_names)
-    result = bootstrap(few, 3, fit=fit)
+    truth = random_model(n_latents=5, n_features=5, convention="text", rng=0)
+    fit = ld.fit(truth.moments(10**5))
+    few = sample_moments(truth, 60, rng=0)
+    result = bootstrap(few, 6, fit=fit)
     assert result.warnings.get("FewSamplesWarning", 0) >= 1
 
 

@@ -49,6 +49,7 @@ def test_the_statistic_does_not_depend_on_coordinates():
     np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::latentdag.errors.OutlierWarning")
 @pytest.mark.parametrize("law", ["t5", "exponential"])
 def test_with_the_samples_the_size_holds_for_other_laws(law):
     rng = np.random.default_rng(5)

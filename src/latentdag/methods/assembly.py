@@ -19,15 +19,13 @@ from latentdag.identification.equivalence import reduced_model
 from latentdag.methods.design import Prepared
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit, named_graph
+from latentdag.methods.verdict import unsettled
 from latentdag.model.distribution import log_likelihood
 from latentdag.model.intervention import Change, Intervention
 from latentdag.model.model import LatentModel
 
 #: Shrinkage beyond which the covariance of a context cannot be told from the shrunk one.
 ALL_BORROWED = 0.99
-
-#: Share of its edges that must be expected to be right for a graph to be called settled.
-SETTLED = 2 / 3
 
 #: Edges that are less probable are not listed.
 NEGLIGIBLE = 1e-3
@@ -59,6 +57,8 @@ def finish(
     elif r == design.d and options.means:
         unshrunk = log_likelihood(model, m)
         loglik = unshrunk if np.isfinite(unshrunk) else loglik
+    if r == design.d and not m.has_means:  # the fit left means free, but they are the same
+        loglik = log_likelihood(model, m)
     if "do" in prepared.kinds.values():
         loglik = float("nan")  # a latent without noise has no density
     _warn(m, prepared, found)
@@ -123,7 +123,7 @@ def _warn(m: Moments, prepared: Prepared, found: Found) -> None:
     if found.posterior is None or any(prepared.design.soft):
         return
     probability = found.posterior.edges[found.posterior.best.present]
-    if len(probability) and probability.mean() < SETTLED:
+    if unsettled(len(probability), float(probability.sum())):
         few = [c for c, w in zip(m.contexts, prepared.shrinkage, strict=True) if w > 0.5]
         listed = ", ".join(f"{c!r} ({m.counts[m.index(c)]} samples)" for c in few[:5])
         borrowed = f"; more than half of the covariance of {len(few)} contexts is borrowed from the others: {listed}"

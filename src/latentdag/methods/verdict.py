@@ -20,7 +20,11 @@ NO_EDGES = (
     "their latents carry no edges",
 )
 NOT_CONVERGED = "The optimiser stopped before the maximum: estimates may be off."
+UNSETTLED = "The graph is not settled: of its {n} edges only {right:.1f} are expected to be right."
 FINE = "Nothing speaks against this fit."
+
+#: Share of its edges that must be expected to be right for a graph to be called settled.
+SETTLED = 2 / 3
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,20 @@ class Verdict:
 
 def verdict_of(fit: "Fit") -> Verdict:
     """Return the verdict on a fit: contexts that are idle come first."""
-    return Verdict((*idle_reasons(fit), *(() if fit.converged else (NOT_CONVERGED,))))
+    converged = () if fit.converged else (NOT_CONVERGED,)
+    return Verdict((*idle_reasons(fit), *_unsettled(fit), *converged))
+
+
+def _unsettled(fit: "Fit") -> list[str]:
+    """Return a sentence where too few edges of the graph are expected to be right."""
+    known = {(source, target): p for source, target, p in fit.details.get("probability", ())}
+    right, n = sum(known.get(edge, 0.0) for edge in fit.graph.edges), fit.graph.number_of_edges()
+    return [UNSETTLED.format(n=n, right=right)] if known and unsettled(n, right) else []
+
+
+def unsettled(n: int, right: float) -> bool:
+    """Tell whether of n edges too few are expected to be right; one doubtful edge does not make a doubtful graph."""
+    return right < SETTLED * n and n - right > 1
 
 
 def idle_reasons(fit: "Fit") -> list[str]:

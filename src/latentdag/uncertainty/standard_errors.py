@@ -147,7 +147,7 @@ class Uncertainty:
         so that the estimate need not lie in the middle (docs/math.md, Intervals from few samples).
         """
         table = self.table(scaling, quantities)
-        if self.covariance is None:
+        if self.covariance is None or not len(table):
             return add_intervals(table, level)
         kept = [name for name in quantities if name != "shift" or self.point.tau is not None]
         factor, center = np.ones(len(table)), table["estimate"].to_numpy()
