@@ -95,3 +95,16 @@ def test_soft_interventions_leave_the_relation(seed):
     assert set(order.edges) <= set(nx.transitive_closure_dag(truth.graph).edges)
     assert order.number_of_edges() >= 1
     assert fit.edges()["probability"].isna().all()
+
+
+def test_a_graph_that_is_not_settled_is_said_to_be_so():
+    """By the verdict where more than one edge in ten is expected to be wrong, by a warning where one in three is."""
+    truth = ld.simulate.random_model(5, 10, 0.5, "text", rng=2)
+    fit = ld.fit(ld.simulate.sample_moments(truth, 150, rng=1))
+    expected = fit.edges()["probability"].sum()
+    assert fit.graph.number_of_edges() - expected > 1
+    assert f"{expected:.1f} are expected to be right" in str(fit.verdict)
+    assert ld.fit(truth.moments(10**5)).verdict.ok
+    dense = ld.simulate.random_model(5, 5, 0.75, "text", rng=0)
+    with pytest.warns(ld.errors.FewSamplesWarning, match="not settled"):
+        ld.fit(ld.simulate.sample_moments(dense, 60, rng=0))

@@ -19,7 +19,7 @@ from latentdag.identification.equivalence import reduced_model
 from latentdag.methods.design import Prepared
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit, named_graph
-from latentdag.methods.verdict import unsettled
+from latentdag.methods.verdict import NO_WARNING, unsettled
 from latentdag.model.distribution import log_likelihood
 from latentdag.model.intervention import Change, Intervention
 from latentdag.model.model import LatentModel
@@ -123,7 +123,7 @@ def _warn(m: Moments, prepared: Prepared, found: Found) -> None:
     if found.posterior is None or any(prepared.design.soft):
         return
     probability = found.posterior.edges[found.posterior.best.present]
-    if unsettled(len(probability), float(probability.sum())):
+    if unsettled(len(probability), float(probability.sum()), NO_WARNING):
         few = [c for c, w in zip(m.contexts, prepared.shrinkage, strict=True) if w > 0.5]
         listed = ", ".join(f"{c!r} ({m.counts[m.index(c)]} samples)" for c in few[:5])
         borrowed = f"; more than half of the covariance of {len(few)} contexts is borrowed from the others: {listed}"

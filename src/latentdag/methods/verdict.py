@@ -20,11 +20,11 @@ NO_EDGES = (
     "their latents carry no edges",
 )
 NOT_CONVERGED = "The optimiser stopped before the maximum: estimates may be off."
-UNSETTLED = "The graph is not settled: of its {n} edges only {right:.1f} are expected to be right."
+UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
 FINE = "Nothing speaks against this fit."
 
-#: Share of its edges that must be expected to be right for a graph to be called settled.
-SETTLED = 2 / 3
+#: Shares of its edges that must be expected to be right for a graph to be called settled, and to raise no warning.
+SETTLED, NO_WARNING = 0.9, 2 / 3
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ def _unsettled(fit: "Fit") -> list[str]:
     return [UNSETTLED.format(n=n, right=right)] if known and unsettled(n, right) else []
 
 
-def unsettled(n: int, right: float) -> bool:
+def unsettled(n: int, right: float, share: float = SETTLED) -> bool:
     """Tell whether of n edges too few are expected to be right; one doubtful edge does not make a doubtful graph."""
-    return right < SETTLED * n and n - right > 1
+    return right < share * n and n - right > 1
 
 
 def idle_reasons(fit: "Fit") -> list[str]:
