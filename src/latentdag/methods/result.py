@@ -51,7 +51,7 @@ class Fit:
     converged : bool
     details : mapping
         How the search went, by name: what is there depends on the method.
-    idle : tuple of contexts
+    idle : tuple
         Those in which nothing changed, or that cannot be told apart from the others (:func:`latentdag.changed`). They
         take part in the fit, since a real but weak effect left out would bias the rest; what they say is not believed.
     fitted_graph : DiGraph
