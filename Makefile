@@ -20,7 +20,7 @@ demo: .venv/.ready
 # Tests whose verdicts rest on floating point run again under other BLAS kernels: what holds by luck of rounding on this
 # processor shows here, and not at a user's.
 KERNELS ?= Haswell Prescott
-NUMERICAL := $(addprefix tests/,$(addsuffix .py,$(addprefix core/test_,linalg porq projection likelihood jacobian edge_gains \
+NUMERICAL := $(addprefix tests/,$(addsuffix .py,$(addprefix core/test_,linalg porq projection likelihood jacobian edge_estimates \
 	evidence) $(addprefix data/test_,moments adjust) $(addprefix identification/test_,identify reduce equivalence) \
 	methods/test_hostile uncertainty/test_standard_errors uncertainty/test_prediction uncertainty/test_held_out \
 	$(addprefix inference/test_,ranks membership dimension shared_targets control targets)))
