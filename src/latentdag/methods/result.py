@@ -161,12 +161,12 @@ class Fit:
         DataFrame
             source, target, weight, std_error, z, p_value, q_value, probability, standardized_weight (between latents of
             unit variance). ``probability`` is that the edge is in the graph, with order and search included: all graphs
-            that came near the best were weighed. ``z`` tests the standardized weight given the graph, and so is the
-            same for any invertible map of the features; the weight over its error is not. Its q-value is Benjamini and
-            Hochberg's over *all* pairs forward in the order, those without an edge at p = 1: the search looked at every
-            one of them, and kept what looked best. ``p_value`` and ``q_value`` are those of the test, or one minus the
-            probability where that is larger. Methods other than maximum likelihood have neither standard errors nor
-            probabilities; ``.attrs["note"]`` says so.
+            that came near the best were weighed, by the likelihood of Gaussian samples. ``z`` tests the standardized
+            weight given the graph, and so is the same for any invertible map of the features; the weight over its error
+            is not. Its q-value is Benjamini and Hochberg's over *all* pairs forward in the order, those without an edge
+            at p = 1: the search looked at every one of them, and kept what looked best. ``p_value`` and ``q_value`` are
+            those of the test, or one minus the probability where that is larger. Methods other than maximum likelihood
+            have neither standard errors nor probabilities; ``.attrs["note"]`` says so.
         """
         return edge_table(self, self.uncertainty(data), level)
 

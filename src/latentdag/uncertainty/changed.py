@@ -92,7 +92,7 @@ def changed(
     {'idle': 'nothing changed', 'real': ''}
     """
     check_design(m)
-    free = not (means and (m.means != m.means[0]).any())
+    free = not (means and m.has_means)
     W, mu, S = _coordinates(m, free)
     hits = [frozenset([c]) if targets is None else _names(targets, c) for c in m.contexts[1:]]
     sides = [_side([k], m.counts, mu, S, free) for k in range(len(m.contexts))]

@@ -23,7 +23,7 @@ from scipy import stats
 
 from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.model.posets import closure_graph
-from latentdag.uncertainty.standard_errors import Uncertainty, add_intervals
+from latentdag.uncertainty.standard_errors import Uncertainty
 
 if TYPE_CHECKING:
     from latentdag.methods.result import Fit
@@ -51,11 +51,12 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     doubt = 1 - table["probability"].fillna(1.0)
     table["p_value"] = np.maximum(p_value, doubt)
     table["q_value"] = np.maximum(benjamini_hochberg(p_value, n_pairs), doubt)
-    shown = [fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
-    table = table.loc[shown, COLUMNS]  # idle latents carry none
+    table = table[COLUMNS]
     if level is not None:
-        both = add_intervals(table.rename(columns={"weight": "estimate"}).assign(quantity="weight"), level)
-        table["lower"], table["upper"] = both["lower"], both["upper"]
+        both = uncertainty.intervals(level, "paper", ["weight"])  # the same rows, in the same order
+        table = table.assign(lower=both["lower"], upper=both["upper"])
+    shown = [fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
+    table = table.loc[shown]  # idle latents carry none
     position = {name: i for i, name in enumerate(fit.order)}
     table = table.sort_values(["source", "target"], key=lambda column: column.map(position), ignore_index=True)
     notes = [found.attrs["note"], "" if fit.details.get("explored", True) else NOT_EXPLORED]
