@@ -45,7 +45,8 @@ def test_models_nearby_vary_as_the_errors_say():
     drawn = np.array([q.H for q, _ in models_nearby(u.quantities, u.covariance)])
     again = np.array([q.H for q, _ in models_nearby(u.quantities, u.covariance)])
     np.testing.assert_array_equal(drawn, again)
-    sd = np.sqrt([np.diagonal(V) for V in u.covariance.of_rows(u.quantities.M, u.quantities.W)])
+    along = [u.quantities.along(np.full(5, i), np.eye(5)) for i in range(3)]
+    sd = np.sqrt([np.diagonal(u.covariance.matrix(g)) for g in along])
     assert 0.5 < np.sqrt(np.mean(((drawn - u.quantities.H) / sd) ** 2)) < 2
 
 

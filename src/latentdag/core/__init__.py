@@ -22,6 +22,8 @@ The likelihood and its maximum:
 ``jacobian``        how moments move with the parameters; the Fisher information follows
 ``newton``          Newton steps with the Fisher information, as a matrix or as an operator
 ``optimize``        the maximum of the likelihood in H for a given graph
+``factors``         the noise of single features, and what latents share, told apart
+``noisy``           the maximum of the likelihood where latents are seen through noise
 ==================  =================================================================================
 
 The search:
@@ -31,6 +33,7 @@ The search:
 ``orders``          full orders of latents, and moves between them
 ``full_orders``     the full order that fits best, for tests that ask whether any does
 ``graphs``          which edges of an order to keep, and H refitted for them
+``edge_profile``    what is known about the weights of edges once all else adapts
 ``edge_estimates``  the weight of every present and absent edge, and what it gains, without refits
 ``evidence``        evidence for a graph, and the odds of each of its edges
 ``posterior``       the graphs that the data leave open; how probable edges and relations are

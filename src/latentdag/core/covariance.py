@@ -9,7 +9,7 @@ For noise that is not Gaussian the sandwich ``C J C`` takes the inverse's place,
 scores. A quantity with gradient g (:mod:`latentdag.core.quantities` has them) then has the variance ``g C gᵀ``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -200,15 +200,15 @@ class ParameterCovariance:
                         variance += np.einsum("mi,mi->m", c @ self.outer_inverse.C, c_2) * np.einsum("ms,ms->m", v, v_2)
         return np.where(self.knows(g), np.maximum(variance, 0.0), np.inf)
 
-    def of_rows(self, M: Array, W: Array) -> Iterator[Array]:
-        """Yield the covariance (p, p) of each row of H, from the noise rows M (d, p) and the remainder W (r − d, p)."""
-        d = len(M)
-        for i in range(d):
-            own = slice(i * d, (i + 1) * d)
-            total = M.T @ self.C[own, own] @ M
-            if self.outer_inverse is not None:
-                total += self.outer_inverse.C[i, i] * W.T @ W
-            yield total
+    def matrix(self, g: Gradient) -> Array:
+        """Return the covariance (m, m) of quantities."""
+        CJ, J = product(g.inner, self.C)
+        total = CJ @ J.T
+        if self.outer_inverse is not None:
+            for c, v in g.outer:
+                for c_2, v_2 in g.outer:
+                    total += (c @ self.outer_inverse.C @ c_2.T) * (v @ v_2.T)
+        return np.asarray(total)
 
 
 def product(J: Array, C: Array) -> tuple[Array, Array]:

@@ -6,30 +6,19 @@ is ``½ β² I`` again. Here s is the slope of the likelihood in the edge's weig
 parameters profiled out: rows of H, weights of the other edges, noise variances. So all rows of the unmixing adapt to
 the edge, as they would in a refit.
 
-The information is that of :mod:`latentdag.core.jacobian`. The weight of an edge j → i, present or not, moves row i of V
-along row j of ``B_0^{-1}``, so its information and what it shares with the parameters are read off the quadratic form.
-Its price grows as d⁶. Where that is too much, and with soft interventions, only the child's row adapts.
+The information is that of :mod:`latentdag.core.edge_profile`, whose price grows as d⁶. Where that is too much, and with
+soft interventions, only the child's row adapts.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
 
+from latentdag.core.edge_profile import EdgeProfile
 from latentdag.core.effort import ALL_ADAPT_UP_TO
 from latentdag.core.graphs import FittedGraph, TwoRegressions
-from latentdag.core.jacobian import as_array, optimiser_point, quadratic_form
 from latentdag.core.likelihood import Design
-from latentdag.core.linalg import Array, BoolArray, IntArray
-from latentdag.core.optimize import Optimum
-from latentdag.core.orders import cholesky
-
-#: Added to the information, relative to its diagonal: directions that the data leave free must not stop the rest.
-RIDGE = 1e-9
-
-#: Part of its information below which a weight counts as free: a change of rows does the same.
-FREE = 1e-6
+from latentdag.core.linalg import Array, BoolArray
 
 
 @dataclass(frozen=True)
@@ -65,54 +54,16 @@ def edge_estimates(design: Design, graph: FittedGraph, absent: BoolArray) -> Edg
     """
     if not all_adapt(design):
         return _in_order(design, graph)
-    mechanisms, optimum = design.mechanisms(graph.parents), graph.optimum
-    profile, own = _Profile(design, optimum, graph.parents), np.diagonal(optimum.rows)[:, None]
+    optimum = graph.optimum
+    profile, own = EdgeProfile(design, optimum, graph.parents), np.diagonal(optimum.rows)[:, None]
     rows, information = -optimum.rows[: design.d], profile.weight_information()
     rows[information == 0] = 0.0
     for i, others in enumerate(map(np.flatnonzero, absent)):
-        residual = optimum.rows[i] @ optimum.H @ mechanisms[i].S
-        slopes = mechanisms[i].w * optimum.H[others] @ residual
+        slopes = profile.slopes(i, others)
         information[i, others] = profile.of_absent(i, others)
         known = information[i, others] > 0
         rows[i, others] = np.divide(slopes, information[i, others], out=np.zeros(len(others)), where=known)
     return EdgeEstimates(rows / own, information * own**2)
-
-
-class _Profile:
-    """Factorise the information about X, the edges' weights and the intervened rows' own entries."""
-
-    def __init__(self, design: Design, optimum: Optimum, parents: Sequence[IntArray]):
-        mechanisms = design.mechanisms(parents)
-        point = optimiser_point(design, mechanisms, optimum.rows, optimum.H)
-        own = np.arange(design.d) == np.array([mechanism.latent for mechanism in mechanisms])[:, None]
-        free = np.vstack([point.free[: design.d] & ~own[: design.d], own[design.d :]])
-        self.point = replace(point, free=free)
-        self.form, P = quadratic_form(self.point), self.point.rows_by_parameters
-        self.across = P.T @ self.form
-        A = as_array(self.across @ P)
-        self.scale = np.sqrt(np.maximum(np.diagonal(A), np.finfo(float).tiny))
-        A /= self.scale[:, None]
-        A /= self.scale
-        A.flat[:: len(A) + 1] += RIDGE
-        self.L = np.asfortranarray(cholesky(A))
-
-    def weight_information(self) -> Array:
-        """Return the information (d, d) about the edges' weights."""
-        d, edge = self.point.d, self.point.free[: self.point.d]
-        half = lapack.dtrtri(np.asfortranarray(self.L[d * d :, d * d :]), lower=1)[0] / self.scale[d * d :]
-        information = np.zeros((d, d))
-        information[edge] = 1 / np.square(half).sum(axis=0)[: edge.sum()]
-        return information
-
-    def of_absent(self, child: int, parents: IntArray) -> Array:
-        """Return the information about the weights that absent edges of one child would have; zero where it is free."""
-        d, along = self.point.d, self.point.B_inv[parents]
-        row = slice(child * d, child * d + d)
-        information = np.einsum("mb,bc,mc->m", along, as_array(self.form[row, row]), along)
-        right = np.asfortranarray(as_array(self.across[:, row]) @ along.T / self.scale[:, None])
-        explained = solve_triangular(self.L, right, lower=True, overwrite_b=True, check_finite=False)
-        left = information - np.square(explained).sum(axis=0)
-        return np.asarray(np.where(left > FREE * information, left, 0.0))
 
 
 def _in_order(design: Design, graph: FittedGraph) -> EdgeEstimates:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
+from latentdag.core.edge_profile import EdgeProfile
 from latentdag.core.effort import GAIN_OF_A_MOVE, GAIN_OF_EDGES, GAIN_OF_REVERSALS, GAIN_TOLERANCE, NEAR
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
 from latentdag.core.optimize import Optimum, maximize
-from latentdag.core.orders import Factors, Order, Stack, cholesky, climb, move_left, move_right
+from latentdag.core.orders import Factors, Order, Stack, cholesky, climb, full_parents, move_left, move_right
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ def perfect_rows(design: Design, H: Array, order: Order) -> Array:
 
 def prune(design: Design, H: Array, order: Order, rules: Rules) -> tuple[IntArray, ...]:
     """Return the parents that are worth their penalty, by backward elimination from all predecessors, at rows H."""
+    if design.noisy is not None:
+        return _prune_noisy(design, H, order, rules)
     regress, rows = TwoRegressions(design, H, order), np.array(order, dtype=np.intp)
     parents: list[IntArray] = [np.empty(0, dtype=np.intp)] * design.d
     for t, i in enumerate(order):
@@ -145,6 +148,20 @@ def prune(design: Design, H: Array, order: Order, rules: Rules) -> tuple[IntArra
             kept = _worth_keeping(delta, V, rules.penalty, rules.allowed[i, A], rules.required[i, A])
             parents[i] = np.sort(A[kept])
     return tuple(parents)
+
+
+def _prune_noisy(design: Design, H: Array, order: Order, rules: Rules) -> tuple[IntArray, ...]:
+    """Return the parents that are worth their penalty; noise makes all weights depend on each other."""
+    full = full_parents(order)
+    optimum = maximize(design, H, full, GAIN_OF_EDGES)
+    if optimum is None:
+        return full
+    profile = EdgeProfile(design, optimum, full)
+    i, j = np.nonzero(profile.edges)
+    kept = _worth_keeping(
+        optimum.rows[i, j], profile.weight_covariance(), rules.penalty, rules.allowed[i, j], rules.required[i, j]
+    )
+    return tuple(np.sort(j[kept[i[kept] == child]]) for child in range(design.d))
 
 
 def _worth_keeping(delta: Array, V: Array, penalty: float, allowed: BoolArray, required: BoolArray) -> IntArray:

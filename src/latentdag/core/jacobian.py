@@ -55,7 +55,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from latentdag.core.likelihood import Design, Mechanism
+from latentdag.core.likelihood import Design, Mechanism, Noise
 from latentdag.core.linalg import Array, BoolArray, IntArray
 
 #: A full or a sparse matrix: both multiply with @.
@@ -82,6 +82,7 @@ class Point:
     fits_means : bool
         Whether τ are parameters. The optimiser says no: it holds those of mechanisms left alone at their value, and
         profiles out the others, each of which explains one mean alone.
+    noise : Noise of the latents, or None where the features are exact
     """
 
     rows: Array
@@ -91,6 +92,7 @@ class Point:
     n: Array
     tau: Array | None = None
     fits_means: bool = True
+    noise: Noise | None = None
 
     @property
     def d(self) -> int:
@@ -158,43 +160,55 @@ class Point:
     @property
     def size(self) -> int:
         """Number of parameters P."""
-        return self.d**2 + int(self.free.sum()) + self.n_means
+        return self.d**2 + int(self.free.sum()) + self.n_means + self.n_noise
+
+    @property
+    def n_noise(self) -> int:
+        """Number of directions in which the noise is not known."""
+        return 0 if self.noise is None else len(self.noise.directions)
 
     @property
     def n_outer(self) -> int:
-        """Number of parameters (v, y, κ) of each dimension beyond the latents."""
-        return 2 * self.d + (self.tau is not None)
+        """Number of parameters (v, y, κ) of each dimension beyond the latents; (ζ, κ) where features are noisy."""
+        return self.d + 1 if self.noise is not None else 2 * self.d + (self.tau is not None)
+
+    @property
+    def outer_rows(self) -> Array:
+        """How the rows of H (d, n_outer) move along a dimension beyond the latents, by its parameters."""
+        return np.eye(self.d, self.n_outer) if self.noise is None else np.pad(self.noise.N[0], ((0, 0), (0, 1)))
 
     def pack(self, X: Array | None = None, rows: Array | None = None, tau: Array | None = None) -> Array:
         """Return gradients (m, P) from those in X (m, d, d), in the rows (m, d + q, d) and in τ (m, d + q)."""
         m = next(len(given) for given in (X, rows, tau) if given is not None)
-        out, ends = np.zeros((m, self.size)), (self.d**2, self.size - self.n_means)
+        out, ends = np.zeros((m, self.size)), (self.d**2, self.d**2 + int(self.free.sum()))
         if X is not None:
             out[:, : ends[0]] = X.reshape(m, -1)
         if rows is not None:
             out[:, ends[0] : ends[1]] = rows[:, self.free]
         if tau is not None and self.n_means:
-            out[:, ends[1] :] = tau
+            out[:, ends[1] : ends[1] + self.n_means] = tau
         return out
 
-    def pull(self, V: Array, tau: Array | None = None) -> Array:
-        """Return gradients (m, P) from those in V (m, d + q, d) and τ (m, d + q): the first map, transposed."""
+    def pull(self, V: Array, tau: Array | None = None, nu: Array | None = None) -> Array:
+        """Return gradients (m, P) from those in V (m, d + q, d), τ (m, d + q) and ν: the first map, transposed."""
         flat = V.reshape(len(V), -1)
         if self.n_means:
             flat = np.hstack([flat, np.zeros((len(V), self.n_means)) if tau is None else tau])
+        if self.n_noise:
+            flat = np.hstack([flat, np.zeros((len(V), self.n_noise)) if nu is None else nu])
         return np.asarray((self.rows_by_parameters.T @ flat.T).T)
 
     @cached_property
     def rows_by_parameters(self) -> Matrix:
-        """The first map: from parameters to the entries of V, row by row, and then to τ."""
+        """The first map: from parameters to the entries of V, row by row, and then to τ and ν."""
         d, at, j = self.d, np.arange(self.d), np.nonzero(self.free)
         m, i = np.nonzero(self.rows)
-        nu = np.arange(self.n_means)
+        rest = np.arange(self.n_means + self.n_noise)
         of_X = self.rows[m, i, None].repeat(d, axis=1), m[:, None] * d + at, i[:, None] * d + at
         entries = d**2 + np.arange(len(j[0]))[:, None].repeat(d, axis=1)
         of_beta = self.B_inv[j[1]], j[0][:, None] * d + at, entries
-        of_tau = np.ones(len(nu)), self.rows.size + nu, d**2 + len(j[0]) + nu
-        return _matrix([of_X, of_beta, of_tau], (self.rows.size + self.n_means, self.size), self.small)
+        of_rest = np.ones(len(rest)), self.rows.size + rest, d**2 + len(j[0]) + rest
+        return _matrix([of_X, of_beta, of_rest], (self.rows.size + len(rest), self.size), self.small)
 
 
 def fitted_point(
@@ -260,9 +274,44 @@ def moments_by_rows(point: Point) -> Matrix:
 
 
 def quadratic_form(point: Point) -> Matrix:
-    """Return the information about V and τ, to which the first map adds which of their changes are possible."""
+    """Return the information about V, τ and ν, to which the first map adds which of their changes are possible."""
+    if point.noise is not None:
+        return _noisy_form(point, point.noise)
     S = moments_by_rows(point)
     return S.T @ S
+
+
+def _noisy_form(point: Point, noise: Noise) -> Array:
+    """Return the quadratic form where latents are measured with noise.
+
+    In the coordinates of the noises e, the covariance is ``A_k = I + B_k N_k B_kᵀ`` and moves by
+    ``−(Ω_k + Ω_kᵀ) + Σ_j ν_j B_k directions_j B_kᵀ``; the information is that in the metric of ``A_k^{-1}``.
+    """
+    d, M = point.d, len(point.rows)
+    V = np.zeros((M, d, M, d))
+    tau, m = np.zeros((point.n_means, M, d)), point.n_noise
+    tau_tau, nu, nu_nu = np.zeros((point.n_means,) * 2), np.zeros((m, M, d)), noise.precision.copy()
+    for k, at_work in enumerate(point.at_work):
+        B, n, D_inv = point.rows[at_work], point.n[k], point.D_inv[k]
+        A_inv = np.linalg.inv(np.eye(d) + B @ noise.N[k] @ B.T)
+        right = D_inv @ A_inv
+        block = np.einsum("ab,cd->acbd", A_inv, right @ D_inv.T) + np.einsum("cb,da->acbd", right, right)
+        if point.n_means:
+            delta = point.delta[k]
+            block += np.einsum("ab,c,d->acbd", A_inv, delta, delta)
+            tau[np.ix_(at_work, at_work)] -= n * A_inv[:, :, None] * delta
+            tau_tau[np.ix_(at_work, at_work)] += n * A_inv
+        V[np.ix_(at_work, np.arange(d), at_work, np.arange(d))] += n * block
+        moved = A_inv @ (B @ noise.directions @ B.T) @ A_inv
+        nu[:, at_work] -= n * moved @ D_inv.T
+        nu_nu += 0.5 * n * np.einsum("iab,jab->ij", moved, B @ noise.directions @ B.T)
+    size, across = M * d, np.concatenate([tau.reshape(-1, M * d), nu.reshape(-1, M * d)])
+    form = np.zeros((size + len(across),) * 2)
+    form[:size, :size] = V.reshape(size, size)
+    form[size:, :size], form[:size, size:] = across, across.T
+    form[size : size + len(tau), size : size + len(tau)] = tau_tau
+    form[size + len(tau) :, size + len(tau) :] = nu_nu
+    return form
 
 
 def as_array(A: Matrix) -> Array:
@@ -289,7 +338,12 @@ def information(point: Point) -> Array:
 
 
 def outer_information(point: Point, means: bool = True) -> Array:
-    """Return the information (2d + 1, 2d + 1) about a column v, a row y and its κ; (2d, 2d) without means."""
+    """Return the information (2d + 1, 2d + 1) about a column v, a row y and its κ; (2d, 2d) without means.
+
+    Where features are noisy, (d + 1, d + 1) about ζ and κ.
+    """
+    if point.noise is not None and point.noise.span is not None:
+        return point.noise.span.information.copy()
     rows, N = point.rows, point.n.sum()
     weight = np.bincount(point.at_work.ravel(), np.repeat(point.n, point.d), len(rows))
     yy = np.tensordot(point.D_inv * point.n[:, None, None], point.D_inv, axes=([0, 2], [0, 2]))

@@ -40,6 +40,57 @@ class Mechanism:
     S: Array
 
 
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Noise that measurement adds, and how well it is known.
+
+    Attributes
+    ----------
+    N : (K + 1, d, d) covariance in each context
+    directions : (m, d, d)
+        The noise of all contexts may also be ``N + Σ ν_j directions_j``.
+    precision : (m, m) what is known about ν from elsewhere: its mean is 0, and this the inverse of its covariance
+    span : Span, optional
+        How well the features' loadings are known, where ν are the logarithms of all features' noise variances.
+    """
+
+    N: Array
+    directions: Array
+    precision: Array
+    span: "Span | None" = None
+
+    def seen_by(self, H: Array) -> "Noise":
+        """Return the noise of ``H y``, with this one that of y."""
+        return Noise(H @ self.N @ H.T, H @ self.directions @ H.T, self.precision)
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """What noisy features beside the factors know about the span of the loadings.
+
+    The loadings of every white coordinate u beside the factors may move by a row ζ + J dψ, apart from the factors' own.
+
+    Attributes
+    ----------
+    information : (r + 1, r + 1) about ζ and the mean of u, the same for every u
+    J : (r, r)
+        How ζ follows the covariance of factors with u that a change of ψ makes.
+    scaled : (r, p) the unmixing times the noise variances: ``scaled dlogψ Wᵀ`` is that covariance
+    """
+
+    information: Array
+    J: Array
+    scaled: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """Covariances (K+1, r, r) as they were measured, and the noise in them."""
+
+    S: Array
+    noise: Noise
+
+
 @dataclass(frozen=True)
 class Design:
     """What the data say and which latents each context hits, in whitened coordinates.
@@ -54,6 +105,8 @@ class Design:
         Total weight, and covariance about the common mean, of the contexts that leave each latent alone.
     S_bar : (r, r) covariance of all contexts
     means : (K+1, r) about the control's, or None where every context has a free mean
+    noisy : Noisy, or None where the features are exact
+        What was measured; S are then estimates of what lies beneath the noise, which show the way.
     """
 
     n: Array
@@ -64,6 +117,7 @@ class Design:
     S_minus: Array
     S_bar: Array
     means: Array | None = None
+    noisy: "Noisy | None" = None
 
     @property
     def d(self) -> int:

@@ -11,6 +11,7 @@ from latentdag.core.jacobian import Point, optimiser_point
 from latentdag.core.likelihood import Design, Evaluation, Mechanism, evaluate
 from latentdag.core.linalg import Array, IntArray, complement
 from latentdag.core.newton import newton_step, outside_information
+from latentdag.core.noisy import State, climb_noisy, initial_state
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Optimum:
     gain : float
         What a further Newton step promises, in nats.
     converged : bool
+    state : all that was fitted, where the features are noisy
     """
 
     H: Array
@@ -33,6 +35,7 @@ class Optimum:
     rows: Array
     gain: float
     converged: bool
+    state: State | None = None
 
 
 @np.errstate(all="ignore")  # steps that leave the numbers are turned down like any that lead nowhere
@@ -52,6 +55,8 @@ def maximize(
     """
     mechanisms = design.mechanisms(parents)
     H = unit_rows(design, H)
+    if design.noisy is not None:
+        return _maximize_noisy(design, H, mechanisms, gain_tol, max_iter, at_least)
     now = evaluate(design, H, mechanisms)
     if now is None:
         return None
@@ -73,6 +78,19 @@ def maximize(
         elif moved is None or stalls > 12:
             break
     return Optimum(H, now.value, now.rows, gain, bool(gain <= max(gain_tol, CONVERGED, 1e-9 * abs(now.value))))
+
+
+def _maximize_noisy(
+    design: Design, H: Array, mechanisms: Sequence[Mechanism], gain_tol: float, max_iter: int, at_least: float
+) -> Optimum | None:
+    start = initial_state(design, H, mechanisms)
+    found = None if start is None else climb_noisy(design, start, mechanisms, gain_tol, max_iter, at_least)
+    if found is None:
+        return None
+    state, value, gain = found
+    state, d, r = state.of_unit_variance(design.S_bar), len(H), H.shape[1]
+    rows = np.vstack([state.rows[:d, :d], state.rows[r:, :d]])
+    return Optimum(state.H[:d], value, rows, gain, bool(gain <= max(gain_tol, CONVERGED)), state)
 
 
 def _quasi_newton(

@@ -87,7 +87,7 @@ class Response:
         for new in rows:
             self.B[new.latent], tau[new.latent], self.mechanism[new.latent] = new.row, new.tau, new.mechanism
         self.named = [new for new in rows if new.mechanism < 0]
-        B_inv = np.linalg.inv(self.B)
+        self.B_inv = B_inv = np.linalg.inv(self.B)
         self.U = G @ B_inv  # (p, d), the latents' part of F^{-1}
         self.D_inv = self.point.B @ B_inv
         self.delta = self.D_inv @ tau
@@ -112,6 +112,9 @@ class Response:
         total = total + Gradient(self.point.pack(tau=tau))
         if not self.E.shape[1]:
             return total
+        if self.point.noise is not None:
+            means = np.vstack([self.delta, self.point.n @ self.point.delta / self.point.n.sum()]) @ self.point.B_inv.T
+            return total + self._beside(np.tile(means[0] - means[1], (len(L), 1)), features, 1.0)
         c = np.hstack([np.zeros_like(delta), -delta, np.ones((len(L), 1))])[:, : self.point.n_outer]
         return total + Gradient(np.zeros_like(total.inner), ((c, self.E[features]),))
 
@@ -123,6 +126,11 @@ class Response:
         """Return the gradients of ``−f_aᵀ Ω f_b`` with f the rows of F^{-1}."""
         u_a, v_b = self.U[a], self.U[b] @ self.D_inv.T
         total = self._rows(-u_a, v_b)
+        if self.point.noise is not None:
+            total.inner[:, self.point.size - self.point.n_noise :][a == b, a[a == b]] += (
+                0.5 * self.of.feature_noise[a[a == b]]
+            )
+            return total + self._beside(u_a @ self.B_inv.T, b, 0.0) if self.E.shape[1] else total
         if not self.E.shape[1]:
             return total
         zero = np.zeros((len(u_a), self.point.d))
@@ -130,8 +138,17 @@ class Response:
         V, Y = np.hstack([-u_a @ self.B, zero, last]), np.hstack([zero, -v_b, last])
         return total + Gradient(np.zeros_like(total.inner), ((V, self.E[b]), (Y, self.E[a])))
 
+    def _beside(self, c: Array, features: IntArray, mean: float) -> Gradient:
+        """Return the gradients of ``Σ_u E_u (c ζ_u + mean κ_u)`` where features are noisy, ζ following their noise."""
+        span, W = self.point.noise.span, self.of.W  # type: ignore[union-attr]
+        inner = np.zeros((len(c), self.point.size))
+        inner[:, self.point.size - self.point.n_noise :] = -(c @ span.J @ span.scaled) * (self.E[features] @ W)  # type: ignore[union-attr]
+        return Gradient(inner, ((np.hstack([c, np.full((len(c), 1), mean)]), self.E[features]),))
+
     def remainder_variance(self, a: IntArray, b: IntArray, N: float) -> Array:
         """Return what the remainder's covariance, estimated from N samples, adds to the variance of covariances."""
+        if self.point.noise is not None:  # noise of the features, which has its own error
+            return np.zeros(len(a))
         norms = np.einsum("ps,ps->p", self.E, self.E)
         return np.asarray((norms[a] * norms[b] + np.einsum("ps,ps->p", self.E[a], self.E[b]) ** 2) / N)
 

@@ -39,13 +39,13 @@ from latentdag.core.covariance import Gradient
 from latentdag.core.jacobian import Point
 from latentdag.core.linalg import Array, BoolArray, IntArray
 
-#: Quantities by name; the last needs means.
-NAMES = ("unmixing", "structural", "weight", "total_effect", "scale", "noise_variance", "shift")
+#: Quantities by name; "shift" needs means, "feature_noise" noisy features.
+NAMES = ("unmixing", "structural", "weight", "total_effect", "scale", "noise_variance", "shift", "feature_noise")
 
 #: The powers of s_i and s_j with which each goes, for its row i and its column j (its target, for "scale" and "shift").
 POWERS = {
     "unmixing": (-1, 0), "structural": (0, 1), "weight": (-1, 1), "total_effect": (-1, 1), "scale": (0, 1),
-    "noise_variance": (0, -2), "shift": (0, -1),
+    "noise_variance": (0, -2), "shift": (0, -1), "feature_noise": (0, 0),
 }  # fmt: skip
 
 
@@ -73,6 +73,8 @@ class Quantities:
         White remainder ``w = W x``; no rows where the latents leave none.
     pivot : (d,) int, optional
         The columns that "paper" scales by; by default those of the largest entries.
+    shown : int, optional
+        How many of the latents users ask about: background factors come after them.
 
     Attributes
     ----------
@@ -80,8 +82,8 @@ class Quantities:
     A : (d, d) weights of the edges
     """
 
-    def __init__(self, point: Point, H: Array, W: Array, pivot: IntArray | None = None):
-        self.point, self.H, self.W = point, H, W
+    def __init__(self, point: Point, H: Array, W: Array, pivot: IntArray | None = None, shown: int | None = None):
+        self.point, self.H, self.W, self.shown = point, H, W, shown or point.d
         size = np.abs(H)
         # the leftmost of a tie
         self.pivot = np.argmax(size >= (1 - 1e-9) * size.max(axis=1, keepdims=True), axis=1) if pivot is None else pivot
@@ -119,17 +121,26 @@ class Quantities:
             direction = H / s[:, None] ** 2
         else:
             raise ValueError(f"scaling must be 'paper', 'unit-variance' or 'unit-norm', got {scaling!r}")
-        X = np.zeros((d, d, d))
-        X[np.arange(d), np.arange(d)] = direction @ self.M.T
-        outer = ((np.eye(d, self.point.n_outer), direction @ self.W.T),) if len(self.W) else ()
-        return s, Gradient(self.point.pack(X), outer)
+        return s, self.along(np.arange(d), direction)
+
+    def along(self, rows: IntArray, directions: Array) -> Gradient:
+        """Return the gradients of the products of rows of H (m,) with directions (m, p)."""
+        point, X = self.point, np.zeros((len(rows), self.point.d, self.point.d))
+        X[np.arange(len(rows)), rows] = directions @ self.M.T
+        inner, outer = point.pack(X), directions @ self.W.T
+        if point.noise is not None and point.noise.span is not None:
+            # unmixing that weighs features by their noise moves with it, and follows the loadings
+            span, N = point.noise.span, point.noise.N[0]
+            moved = ((N @ span.J + np.eye(point.d)) @ span.scaled)[rows]
+            inner[:, point.size - point.n_noise :] = -moved * (outer @ self.W)
+        return Gradient(inner, ((point.outer_rows[rows], outer),) if len(self.W) else ())
 
     def blocks(self, name: str, scaling: str = "paper") -> Iterator[Block]:
         """Yield all values of one quantity, in pieces that fit in memory."""
-        if name in ("scale", "shift", "noise_variance"):
+        if name in ("scale", "shift", "noise_variance", "feature_noise"):
             yield getattr(self, f"_{name}")(scaling)
             return
-        for i in range(self.point.d):
+        for i in range(self.shown):
             block: Block = getattr(self, f"_{name}")(i, scaling)
             if len(block.rows):
                 yield block
@@ -145,16 +156,11 @@ class Quantities:
         return Block(block.rows, block.columns, factor * block.estimate, gradient.times(factor))
 
     def _unmixing(self, i: int, scaling: str) -> Block:
-        """Row i of H, whose entries move with row i of X and of V; one outer product holds scale and entry."""
+        """Row i of H, whose entries move with row i of X and of V, and with the scale."""
         s, log_s = self.log_scale(scaling)
-        h, d = self.H[i], self.point.d
-        inner = -np.outer(h, log_s.inner[i])
-        inner[:, i * d : (i + 1) * d] += self.M.T
-        outer: tuple[tuple[Array, Array], ...] = ()
-        if len(self.W):
-            along = self.W.T - (np.outer(h, log_s.outer[0][1][i]) if log_s.outer else 0.0)
-            outer = ((np.tile(np.eye(self.point.n_outer)[i], (len(h), 1)), along),)
-        return Block(np.full(len(h), i), np.arange(len(h)), h / s[i], Gradient(inner, outer).times(1 / s[i]))
+        h, at = self.H[i], np.full(self.H.shape[1], i)
+        gradient = self.along(at, np.eye(len(h))) + log_s[at].times(-h)
+        return Block(at, np.arange(len(h)), h / s[i], gradient.times(1 / s[i]))
 
     def _structural(self, i: int, scaling: str) -> Block:
         columns = np.flatnonzero(self.edge[i] | (np.arange(self.point.d) == i))
@@ -189,9 +195,26 @@ class Quantities:
         return np.asarray(np.isfinite(steps) & (steps > 0))
 
     def _noise_variance(self, scaling: str) -> Block:
-        latents = np.arange(self.point.d)
-        block = Block(latents, latents, np.diagonal(self.point.B) ** -2.0, self.entries(latents, latents))
+        latents = np.arange(self.shown)
+        block = Block(latents, latents, np.diagonal(self.point.B)[latents] ** -2.0, self.entries(latents, latents))
         return self._scaled("noise_variance", block, scaling)
+
+    def _feature_noise(self, scaling: str) -> Block:
+        noise = self.point.noise
+        assert noise is not None
+        assert noise.span is not None
+        inner = np.zeros((self.point.n_noise, self.point.size))
+        psi = self.feature_noise
+        inner[:, self.point.size - len(psi) :] = np.diag(psi)
+        return Block(np.arange(len(psi)), np.arange(len(psi)), psi, Gradient(inner))
+
+    @property
+    def feature_noise(self) -> Array:
+        """Noise variances of the features (p,)."""
+        assert self.point.noise is not None
+        assert self.point.noise.span is not None
+        H, scaled = self.H, self.point.noise.span.scaled
+        return np.asarray(np.einsum("ij,ij->j", scaled, H) / np.einsum("ij,ij->j", H, H))
 
     def _own_entry(self) -> Gradient:
         """Return the gradients of the diagonal entry of each intervened row."""

@@ -47,10 +47,16 @@ def models_nearby(
 ) -> Iterator[tuple[Quantities, ParameterCovariance]]:
     """Yield what a model might have been, drawn from the law of the estimate, and its covariance.
 
-    Nothing is drawn where the data leave directions open, or where that would take longer than a fit.
+    Nothing is drawn where the data leave directions open, where features are noisy (which takes many samples anyway),
+    or where that would take longer than a fit.
     """
     point, W, inner, outer = quantities.point, quantities.W, covariance.inverse, covariance.outer_inverse
-    if point.size > MOST_PARAMETERS or inner.null.shape[1] or (outer is not None and outer.null.shape[1]):
+    if (
+        point.noise is not None
+        or point.size > MOST_PARAMETERS
+        or inner.null.shape[1]
+        or (outer is not None and outer.null.shape[1])
+    ):
         return
     rng, d, m = np.random.default_rng(0), point.d, point.n_means
     half = _root(covariance.C)

@@ -8,8 +8,10 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from latentdag.core.graphs import FittedGraph
-from latentdag.core.likelihood import shares
+from latentdag.core.likelihood import Mechanism, shares
 from latentdag.core.linalg import Array
+from latentdag.core.noisy import State
+from latentdag.core.optimize import Optimum
 from latentdag.core.search import Found
 from latentdag.core.soft_relations import soft_relations
 from latentdag.data import labels as lb
@@ -18,6 +20,7 @@ from latentdag.errors import FewSamplesWarning, NotConvergedWarning
 from latentdag.identification.equivalence import reduced_model
 from latentdag.methods.design import Prepared
 from latentdag.methods.options import Options
+from latentdag.methods.reduction import describe
 from latentdag.methods.result import Fit, named_graph
 from latentdag.methods.verdict import NO_WARNING, unsettled
 from latentdag.model.distribution import log_likelihood
@@ -52,12 +55,16 @@ def finish(
     r = design.S.shape[1]
     constant = -0.5 * design.N * (r * (np.log(2 * np.pi) + 1) + np.linalg.slogdet(design.S_bar)[1])
     loglik = best.optimum.value + float(constant) + design.N * prepared.log_volume
-    if r == design.d and prepared.shrinkage.max() < ALL_BORROWED:
+    if prepared.reduction is not None:
+        loglik = log_likelihood(model, m)
+    elif r == design.d and prepared.shrinkage.max() < ALL_BORROWED:
         loglik -= _shrinkage_gain(prepared, best)
     elif r == design.d and options.means:
         unshrunk = log_likelihood(model, m)
         loglik = unshrunk if np.isfinite(unshrunk) else loglik
-    if r == design.d and not m.has_means:  # the fit left means free, but they are the same
+    if (
+        r == design.d and prepared.reduction is None and not m.has_means
+    ):  # the fit left means free, but they are the same
         loglik = log_likelihood(model, m)
     if "do" in prepared.kinds.values():
         loglik = float("nan")  # a latent without noise has no density
@@ -71,6 +78,7 @@ def finish(
         "shrinkage": dict(zip(lb.text_names(m.contexts), prepared.shrinkage.tolist(), strict=True)),
         "ambiguous": dict(ambiguous),
         **_probabilities(prepared, found),
+        **describe(prepared.reduction),
     }
     counts = tuple(m.counts.tolist())
     return Fit(model, order, graph, float(loglik), counts, bool(best.optimum.converged), options, details)
@@ -140,21 +148,20 @@ def model_of_graph(m: Moments, prepared: Prepared, best: FittedGraph) -> LatentM
     design, latents, d = prepared.design, prepared.latents, prepared.design.d
     H, rows = best.optimum.H, best.optimum.rows
     mechanisms = design.mechanisms(best.parents)
-    mean, offset = _latent_means(m, prepared, H, rows, mechanisms)
+    mean, offset, extra = _latent_means(m, prepared, best.optimum)
+    unmixing: Any = extra.pop("unmixing", H @ prepared.W)
+    hit = _mean_noises(prepared, best.optimum, mechanisms)
     changes: dict[int, dict[str, Change]] = {}
-    for mechanism, row in zip(mechanisms[d:], rows[d:], strict=True):
+    for mechanism, row, noise in zip(mechanisms[d:], rows[d:], hit, strict=True):
         i, k = mechanism.latent, mechanism.context
         kind = prepared.kinds[m.contexts[k]]
         kind = "soft" if len(mechanism.parents) else "do" if kind == "do" else "perfect"
-        shift = float(row @ (H @ prepared.means[k] - mean) / row[i])
+        shift = float((noise - row @ mean) / row[i])
         weights = {latents[j]: float(-row[j] / row[i]) for j in mechanism.parents} if kind == "soft" else None
         variance = 0.0 if kind == "do" else float(row[i] ** -2)
         changes.setdefault(k, {})[latents[i]] = Change(kind, variance, shift, weights)
-    extra: dict[str, Any] = {}
-    if H.shape[1] > d:
-        extra = _complement(prepared, H)
     return LatentModel.from_structural(
-        H @ prepared.W,
+        unmixing,
         rows[:d],
         latents=latents,
         interventions={m.contexts[k]: Intervention.of_changes(change) for k, change in sorted(changes.items())},
@@ -165,26 +172,51 @@ def model_of_graph(m: Moments, prepared: Prepared, best: FittedGraph) -> LatentM
     )
 
 
-def _latent_means(
-    m: Moments, prepared: Prepared, H: Array, rows: Array, mechanisms: Sequence[Any]
-) -> tuple[Array, Array]:
-    """Return the mean of the latents in the control under the model (d,), and of the features there (p,).
+def _mean_noises(prepared: Prepared, optimum: Optimum, mechanisms: Sequence[Mechanism]) -> Array:
+    """Return the mean noise of every intervened mechanism in its context."""
+    d, state = prepared.design.d, optimum.state
+    if state is not None and state.tau is not None:
+        return state.tau[len(state.H) :]
+    contexts = [mechanism.context for mechanism in mechanisms[d:]]
+    return np.einsum("qi,qi->q", optimum.rows[d:] @ optimum.H, prepared.means[contexts])
+
+
+def _latent_means(m: Moments, prepared: Prepared, optimum: Optimum) -> tuple[Array, Array, dict[str, Any]]:
+    """Return the mean of the latents in the control (d,), of the features there (p,), and what else the features have.
 
     With means in use the noise of a latent has one mean in all contexts that leave it alone.
     """
-    design = prepared.design
-    if not prepared.means.any():
-        return np.zeros(design.d), m.means[0]
+    design, H, rows, state = prepared.design, optimum.H, optimum.rows, optimum.state
     B, (_, share) = rows[: design.d], shares(design.n, design.hits, design.d)
-    nu = np.einsum("ij,ij->i", B @ H, share[:-1] @ prepared.means)
-    mean: Array = np.asarray(np.linalg.solve(B, nu), dtype=float)
     # features: regress on the latents about the grand mean, which all contexts share
     grand_features, grand = share[-1] @ m.means, share[-1] @ prepared.means
+    if state is not None:
+        G, extra = _noisy_features(prepared, state)
+        if state.tau is None:
+            return np.zeros(design.d), m.means[0], extra
+        every: Array = np.asarray(np.linalg.solve(state.rows[: len(G.T)], state.tau[: len(G.T)]), dtype=float)
+        return every[: design.d], grand_features + G @ (every - state.H @ grand), extra
+    extra = _complement(prepared, H) if H.shape[1] > design.d else {}
+    if not prepared.means.any():
+        return np.zeros(design.d), m.means[0], extra
+    nu = np.einsum("ij,ij->i", B @ H, share[:-1] @ prepared.means)
+    mean: Array = np.asarray(np.linalg.solve(B, nu), dtype=float)
     away = mean - H @ grand
-    if H.shape[1] > design.d:
-        return mean, grand_features + _complement(prepared, H)["loadings"] @ away
+    if extra:
+        return mean, grand_features + extra["loadings"] @ away, extra
     Q, R = np.linalg.qr((H @ prepared.W).T)
-    return mean, grand_features + Q @ solve_triangular(R, away, trans="T")
+    return mean, grand_features + Q @ solve_triangular(R, away, trans="T"), extra
+
+
+def _noisy_features(prepared: Prepared, state: State) -> tuple[Array, dict[str, Any]]:
+    """Return the mixing (p, r) of all latents, background included, and the model's fields for noisy features."""
+    reduction, d = prepared.reduction, prepared.design.d
+    assert reduction is not None
+    G = reduction.back @ np.linalg.inv(state.H @ prepared.W @ reduction.back)
+    psi = reduction.psi * np.exp(state.nu @ reduction.to_psi)
+    unmixing = np.linalg.solve((G.T / psi) @ G, G.T / psi)
+    residual = G[:, d:] @ G[:, d:].T + np.diag(psi)
+    return G, {"unmixing": unmixing[:d], "loadings": G[:, :d], "residual": residual, "feature_noise": psi}
 
 
 def _complement(prepared: Prepared, H: Array) -> dict[str, Array]:

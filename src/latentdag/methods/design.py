@@ -1,7 +1,7 @@
 """From moments to the arrays of the core: range, shrinkage, whitening, and which context hits which latent."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,12 @@ from scipy.linalg import blas, solve_triangular
 
 from latentdag.core.context_error import ContextError
 from latentdag.core.graphs import Rules
-from latentdag.core.likelihood import Design, make_design
+from latentdag.core.likelihood import Design, Noisy, make_design
 from latentdag.core.linalg import DEFINITE, is_definite, range_basis, symmetrize, upper_factor
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.methods.options import DEFAULT, Options
+from latentdag.methods.reduction import Reduction, reduction_of
 from latentdag.model.intervention import latent_names
 
 #: What a do-intervention leaves of the pooled variance, so that its covariance has an inverse.
@@ -41,6 +42,7 @@ class Prepared:
     shrinkage : (K+1,)
         How far each covariance was moved towards the pooled one, between 0 and 1.
     design : Design
+    reduction : Reduction of noisy features, or None where they are exact
     """
 
     W: np.ndarray
@@ -51,6 +53,7 @@ class Prepared:
     kinds: dict[Hashable, str]
     shrinkage: np.ndarray
     design: Design
+    reduction: Reduction | None = None
 
 
 def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
@@ -62,8 +65,12 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
     hits, latents = _hits(m, options.targets)
     kinds = _kinds(m, options.intervention)
     n = m.counts.astype(float) if means else np.maximum(m.counts - 1.0, 1.0)
-    coordinates, S, log_volume = _coordinates(m, len(latents))
+    reduction = reduction_of(m, n, len(latents), options)
+    coordinates, S, log_volume = _coordinates(m, len(latents)) if reduction is None else reduction.coordinates(m)
     S = S * ((m.counts - 1.0) / m.counts if means else np.ones(len(n)))[:, None, None]
+    measured = None if reduction is None else S
+    if reduction is not None:
+        S = reduction.beneath_noise(S)
     r, d = len(coordinates), len(latents)
     if d > r:
         raise ValueError(
@@ -78,7 +85,8 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
         P = upper_factor(symmetrize(np.tensordot(n / n.sum(), S, axes=1)), context=0)
     definite = np.array([is_definite(s) for s in S])
     _divide(S, P)
-    weight = _shrink_by(S, m.counts) if options.shrinkage else np.zeros(len(n))
+    shrinks = options.shrinkage and reduction is None
+    weight = _shrink_by(S, m.counts) if shrinks else np.zeros(len(n))
     weight = np.where([kinds.get(c) == "do" for c in m.contexts], np.maximum(weight, DO_FLOOR), weight)
     S *= (1 - weight)[:, None, None]
     np.einsum("kii->ki", S)[:] += weight[:, None]
@@ -97,7 +105,11 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
         about = mu[:, :, None] * mu[:, None, :]
         about += S
     design = make_design(n, S, about, mu if means else None, hits, soft, d)
-    return Prepared(W, log_volume, mu, about, latents, kinds, weight, design)
+    if reduction is not None and measured is not None:
+        F_inv = solve_triangular(F, np.eye(len(F)), trans="T")
+        noisy = Noisy(F_inv @ measured @ F_inv.T, reduction.noise.seen_by(F_inv))
+        design = replace(design, noisy=noisy)
+    return Prepared(W, log_volume, mu, about, latents, kinds, weight, design, reduction)
 
 
 def _coordinates(m: Moments, d: int) -> tuple[np.ndarray, np.ndarray, float]:

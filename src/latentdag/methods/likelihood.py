@@ -61,6 +61,10 @@ def fit_likelihood(
     if start is not None:
         starts.append(given_start(prepared, start))
     starts = [(independent_rows(H), suggested) for H, suggested in starts]
+    if options.graph is not None or options.order is not None:
+        # a free search climbs past maxima in which the order that was given would hold these rows
+        ends = [climb_from(prepared.design, start, rules) for start in starts]
+        starts += [(end[0].H, end[0].order) for end in ends if end]
     if options.graph is not None:
         found = _fit_given_graph(prepared, starts, rules, nx.DiGraph(options.graph))
     elif options.order is not None:
@@ -113,8 +117,8 @@ def _fit_given_graph(prepared: Prepared, starts: Sequence[Start], rules: Rules, 
     found = []
     for H, _ in starts:
         flag = fit_flag(prepared.design, H, order)
-        rows = H if flag is None else perfect_rows(prepared.design, flag.H, order)
-        found += [fit_graph(prepared.design, rows, parents, order, rules)]
+        rows = [H] if flag is None else [perfect_rows(prepared.design, flag.H, order), H]
+        found += [fit_graph(prepared.design, each, parents, order, rules) for each in rows]
     return _best(found)
 
 

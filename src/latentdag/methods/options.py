@@ -12,17 +12,18 @@ from latentdag.data import labels as lb
 from latentdag.model.intervention import KINDS
 
 _DESIGN = ("targets", "intervention", "means", "shrinkage", "unintervened")
+_NOISE = ("noise", "n_latents")
 
 #: The options that each method takes.
 TAKES = {
-    "likelihood": (*_DESIGN, "graph", "order", "forbidden", "required", "penalty"),
+    "likelihood": (*_DESIGN, *_NOISE, "graph", "order", "forbidden", "required", "penalty"),
     "closed-form": _DESIGN,
     "projection": ("gamma",),
     "exact": ("tol",),
 }
 
 #: Options that change what is asked: a method that cannot honour them must not pass over them.
-MEANT = ("targets", "intervention", "unintervened", "graph", "order", "forbidden", "required")
+MEANT = ("targets", "intervention", "unintervened", "noise", "n_latents", "graph", "order", "forbidden", "required")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,12 @@ class Options(Mapping[str, Any]):
         targeted latents. The model then has one latent per dimension, those that nobody intervened on are sources named
         "other 1", "other 2", …, strongest first, and ``details["ambiguous"]`` names targeted latents of which the
         moments leave two candidates: see :func:`latentdag.equivalent_models`.
+    noise : "none", "features" or "auto", or a mapping of feature to noise variance
+        Whether every feature is measured with noise of its own. "none": the features are exact. "features": they are
+        not, and how noisy each is is estimated. "auto": whichever of the two explains the data better. A mapping says
+        how noisy some features are; the others are estimated.
+    n_latents : int, optional
+        Of noisy features: how many latents there are, background included. By default as many as the data ask for.
     graph : DiGraph over latent names, or its (source, target) pairs, optional
         Fit this graph, search nothing.
     order : latent names, sources first, optional
@@ -77,6 +84,8 @@ class Options(Mapping[str, Any]):
     means: bool = True
     shrinkage: bool = True
     unintervened: str = "downstream"
+    noise: str | Mapping[str, float] = "none"
+    n_latents: int | None = None
     graph: Any = None
     order: Sequence[str] | None = None
     forbidden: Iterable[tuple[str, str]] | None = None
@@ -151,7 +160,7 @@ class Options(Mapping[str, Any]):
     def from_json(cls, value: Mapping[str, Any]) -> "Options":
         """Return the options that :meth:`to_json` wrote; what is missing takes its default."""
         made = dict(value)
-        for name in ("targets", "intervention"):
+        for name in ("targets", "intervention", "noise"):
             if isinstance(made.get(name), list):
                 made[name] = {lb.from_json(label): of for label, of in made[name]}
         return cls(**made)
@@ -234,6 +243,23 @@ def _unintervened(name: str, value: Any) -> str:
     return str(value)
 
 
+def _noise(name: str, value: Any) -> str | Mapping[str, float]:
+    if isinstance(value, Mapping):
+        for feature, variance in value.items():
+            if not (_is_number(variance) and 0 < variance < float("inf")):
+                raise ValueError(f"noise of feature {feature!r} must be a positive variance, got {variance!r}")
+        return MappingProxyType({str(feature): float(value[feature]) for feature in sorted(value, key=str)})
+    if value not in ("none", "features", "auto"):
+        raise ValueError(f"noise must be 'none', 'features', 'auto' or {{feature: variance, …}}, got {value!r}")
+    return str(value)
+
+
+def _n_latents(name: str, value: Any) -> int | None:
+    if value is None or (_is_number(value) and value == int(value) and value > 0):
+        return value if value is None else int(value)
+    raise ValueError(f"n_latents is a number of latents, got {value!r}")
+
+
 def _penalty(name: str, value: Any) -> str | float:
     if value in ("bic", "aic") or (_is_number(value) and 0 <= value < float("inf")):
         return value if isinstance(value, str) else float(value)
@@ -262,6 +288,8 @@ _MAKE = {
     "means": _flag,
     "shrinkage": _flag,
     "unintervened": _unintervened,
+    "noise": _noise,
+    "n_latents": _n_latents,
     "graph": _pairs,
     "order": _order,
     "forbidden": _pairs,

@@ -92,6 +92,11 @@ class Fit:
         return verdict_of(self)
 
     @property
+    def noise_variance(self) -> np.ndarray | None:
+        """Noise variance of every feature (p,); None where features are taken as exact. Not that of the latents."""
+        return self.model.feature_noise
+
+    @property
     def method(self) -> str:
         return self.options.method
 
@@ -123,7 +128,11 @@ class Fit:
         edges = sum(source in hit for source, _ in self.fitted_graph.edges)
         rest = d - len(hit)
         edges += rest * len(hit) - rest * (rest - 1) // 2
-        return d**2 + edges + sum(len(value.targets) for value in self.model.interventions.values())
+        interventions = sum(len(value.targets) for value in self.model.interventions.values())
+        noise, p, r = 0, self.model.n_features, self.details.get("n_factors", d)
+        if self.model.feature_noise is not None:  # the noises, the span of all factors, and theirs beside the latents
+            noise = p + r * (p - r) + 2 * d * (r - d) + (r - d) * (r - d + 1) // 2
+        return d**2 + edges + interventions + noise
 
     @property
     def bic(self) -> float:

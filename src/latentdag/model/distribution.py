@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from latentdag.core.linalg import pseudo_inverse
 from latentdag.data.moments import Moments
@@ -162,7 +163,8 @@ def standard_noise(name: str, shape: tuple[int, ...], rng: np.random.Generator) 
 def log_likelihood(model: "LatentModel", m: Moments) -> float:
     """Return the Gaussian log-likelihood of the samples behind ``m``: how well the model explains them.
 
-    Densities are with respect to volume on the model's d-dimensional feature space. The value is ``nan`` where the data
+    Densities are with respect to volume on the model's d-dimensional feature space, or on that of all features where
+    those are noisy. The value is ``nan`` where the data
     span another space than the model, or where a do-intervention leaves a latent no density.
     """
     H = model.unmixing
@@ -170,6 +172,8 @@ def log_likelihood(model: "LatentModel", m: Moments) -> float:
     outside = H - (H @ U) @ U.T
     if "do" in {change.kind for value in model.interventions.values() for change in value.changes.values()}:
         return float("nan")
+    if model.feature_noise is not None:
+        return sum(_noisy_log_likelihood(model.law(context), m, k) for k, context in enumerate(m.contexts))
     if U.shape[1] != model.n_latents or np.abs(outside).max() > 1e-6 * np.abs(H).max():
         return float("nan")
     # volume on the feature space: X = G Z stretches latent volume by sqrt(det GᵀG), and H undoes it where G = H†
@@ -193,3 +197,12 @@ def log_likelihood(model: "LatentModel", m: Moments) -> float:
         total += n[k] * (log_variance.sum() + squares.sum())
     # the graph has no cycle, so the determinant of B is the product of its diagonal
     return float(-0.5 * (total + n.sum() * (stretch + model.n_latents * np.log(2 * np.pi))))
+
+
+def _noisy_log_likelihood(law: Law, m: Moments, k: int) -> float:
+    """Return the log-likelihood of one context where every feature has noise of its own."""
+    n, away = m.counts[k], m.means[k] - law.mean
+    L = cho_factor(law.covariance, lower=True)
+    about = m.covariances[k] * (n - 1) / n + np.outer(away, away)
+    log_det = 2 * np.log(np.diagonal(L[0])).sum()
+    return float(-0.5 * n * (log_det + np.trace(cho_solve(L, about)) + len(away) * np.log(2 * np.pi)))

@@ -35,7 +35,7 @@ FILE = Layout(
     {"latents": [str], "control": lb.from_json, "feature_names": [str], "interventions": [(lb.from_json, JSON)]},
     {
         "unmixing": "f dp", "weights": "f dd", "noise_variance": "f d", "offset": "f p", "loadings?": "f pd",
-        "residual?": "f pp",
+        "residual?": "f pp", "feature_noise?": "f p",
     },
     {"d": "latents", "p": "feature_names"},
 )  # fmt: skip
@@ -66,6 +66,9 @@ class LatentModel:
     residual : (p, p), optional
         Covariance of what the latents leave of the features, uncorrelated with them and the same in every context;
         there is none in the paper's model.
+    feature_noise : (p,), optional
+        The part of the diagonal of the residual that is noise of single features. Latents are then not a function of
+        the features, and ``H`` their best unbiased estimate.
 
     Examples
     --------
@@ -94,6 +97,7 @@ class LatentModel:
     offset: np.ndarray = None  # type: ignore[assignment]  # zeros, once the number of features is known
     loadings: np.ndarray | None = None
     residual: np.ndarray | None = None
+    feature_noise: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         H = np.atleast_2d(np.array(self.unmixing, dtype=float))
@@ -270,8 +274,33 @@ class LatentModel:
             return Intervention(latent, **{"kind": kind, **change})
         return Intervention(latent, kind="do", value=change) if kind == "do" else Intervention(latent, kind, change)
 
+    @cached_property
+    def _posterior(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return K (d, p), c (d,) and standard errors (d,): latents have the posterior mean ``K x + c``.
+
+        A row may be of any context, each as probable as the others.
+        """
+        if self.feature_noise is None:
+            return self.unmixing, -self.unmixing @ self.offset, np.zeros(self.n_latents)
+        laws = [self.law(context) for context in self.contexts]
+        means = np.array([law.latent_mean for law in laws])
+        mean = means.mean(axis=0)
+        C = np.mean([law.latent_covariance for law in laws], axis=0) + np.cov(means.T, ddof=0)
+        K = np.linalg.solve(self.mixing @ C @ self.mixing.T + self.residual, self.mixing @ C).T
+        error = np.sqrt(np.maximum(np.diagonal(C - K @ self.mixing @ C), 0.0))
+        return K, mean - K @ (self.offset + self.mixing @ mean), error
+
+    @property
+    def latent_std_error(self) -> np.ndarray:
+        """Standard error (d,) of every latent of :meth:`transform`; zero where features are exact."""
+        return self._posterior[2]
+
     def transform(self, X: Any) -> Any:
-        """Return the latents (n, d) of features (n, p); a DataFrame gives a DataFrame."""
+        """Return the latents (n, d) of features (n, p); a DataFrame gives a DataFrame.
+
+        Where features are noisy, a latent is estimated by its posterior mean, which lies nearer to the mean of all than
+        the latent itself; ``latent_std_error`` says how far off it is. Every context is as probable as the others.
+        """
         frame = X if isinstance(X, pd.DataFrame) else None
         if frame is not None:
             missing = [name for name in self.feature_names if name not in frame.columns]
@@ -280,7 +309,8 @@ class LatentModel:
             X = frame[list(self.feature_names)].to_numpy(dtype=float)
         if X.shape[1] != self.n_features:
             raise ValueError(f"X has {X.shape[1]} features, the model {self.n_features}")
-        Z = np.asarray(X @ self.unmixing.T) - self.unmixing @ self.offset
+        K, c, _ = self._posterior
+        Z = np.asarray(X @ K.T) + c
         return Z if frame is None else pd.DataFrame(Z, index=frame.index, columns=list(self.latents))
 
     def inverse_transform(self, Z: Any) -> Any:

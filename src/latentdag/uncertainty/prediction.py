@@ -163,10 +163,12 @@ def predict(
             f"the features have {len(W)} dimensions beyond the latents; for those, predictions have Gaussian intervals "
             "only: leave out data="
         )
-    E = np.zeros((model.n_features, 0)) if model.residual is None else model.residual @ W.T
+    G, E = model.mixing, np.zeros((model.n_features, 0)) if model.residual is None else model.residual @ W.T
+    if model.feature_noise is not None:  # background factors included
+        G, E = np.split(np.linalg.inv(np.vstack([uncertainty.quantities.H, W])), [uncertainty.point.d], axis=1)
     law = model.intervene(Intervention.of_changes({name: change for name, (change, _) in sources.items()}))
     rows = [_row(uncertainty, law, name, change, source) for name, (change, source) in sources.items()]
-    return Prediction(law, level, uncertainty, Response(uncertainty.quantities, model.mixing, E, rows))
+    return Prediction(law, level, uncertainty, Response(uncertainty.quantities, G, E, rows))
 
 
 def _lists_contexts(changes: Any) -> bool:
@@ -210,11 +212,13 @@ def _row(uncertainty: Uncertainty, law: Law, name: str, change: Change, source: 
     model, of = law.model, uncertainty.quantities
     i = model.latents.index(name)
     if source is not None:
-        mechanism = model.n_latents + uncertainty.mechanisms.index(source)
+        mechanism = of.point.d + uncertainty.mechanisms.index(source)
         row = of.point.rows[mechanism]
         return NewRow(i, row, change.shift * row[i], mechanism)
     soft = change.kind == "soft"
-    weights = law.weights[i] if soft and change.weights is not None else None
+    weights = None
+    if soft and change.weights is not None:  # background factors have none
+        weights = np.pad(law.weights[i], (0, of.point.d - model.n_latents))
     variance = change.variance
     if change.kind == "do":
         variance = DO_SHARE * float(model.law().latent_covariance[i, i])

@@ -11,15 +11,19 @@ was chosen from the same data. What the data do not determine has an infinite st
 """
 
 from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
+from scipy.linalg import block_diag
 
 from latentdag.core.covariance import Gradient, ParameterCovariance, score_covariance
+from latentdag.core.factors import noise_precision
 from latentdag.core.jacobian import Point
+from latentdag.core.likelihood import Noise, Span
 from latentdag.core.linalg import pseudo_inverse, scale_free_rank, symmetrize
 from latentdag.core.quantities import NAMES, POWERS, Block, Quantities
 from latentdag.core.small_samples import degrees_of_freedom, models_nearby, without_winners_curse
@@ -36,13 +40,16 @@ DO_SHARE = 1e-8
 MOST_PARAMETERS = 12_000
 
 #: Quantities that are positive: their intervals are symmetric in the logarithm.
-POSITIVE = ("scale", "noise_variance", "variance")
+POSITIVE = ("scale", "noise_variance", "feature_noise", "variance")
 
 #: A context that takes more than this share of its covariance from the others does so visibly.
 SHRUNK = 0.1
 
 #: Scores are held this many numbers at a time.
 BLOCK = 2**23
+
+#: Variance of a background factor, in units of the noise, below which it is rounding.
+BACKGROUND = 1e-9
 
 NOT_MAXIMUM = (
     "method {method!r} does not maximise the likelihood, and standard errors from Fisher information hold only at its "
@@ -78,8 +85,10 @@ class Uncertainty:
         self.note = "; ".join(_warnings(fit))
         self.mechanisms = [(context, name) for context, v in fit.model.interventions.items() for name in v.changes]
         self.covariance: ParameterCovariance | None = None
-        self.point, W = point_of(fit, fit.options.means), remainder(fit.model)
-        self.quantities = Quantities(self.point, fit.model.unmixing, W)
+        self.point, H, W = point_of(fit, fit.options.means), fit.model.unmixing, remainder(fit.model)
+        if fit.model.feature_noise is not None:
+            self.point, H, W = noisy_point_of(fit.model, self.point)
+        self.quantities = Quantities(self.point, H, W, shown=fit.model.n_latents)
         if fit.method != "likelihood":
             self.note = NOT_MAXIMUM.format(method=fit.method)
         else:
@@ -122,8 +131,8 @@ class Uncertainty:
         for name in quantities:
             if name not in NAMES:
                 raise ValueError(f"quantities are {', '.join(map(repr, NAMES))}; got {name!r}")
-            if name == "shift" and self.point.tau is None:
-                continue  # without means there is no common mean to measure a shift from
+            if name not in self._known(quantities):
+                continue
             for block, error in self.std_errors(name, scaling):
                 lines += zip(repeat(name), *self._labels(name, block), block.estimate.tolist(), error.tolist())
         columns = ["quantity", "row", "column", "estimate", "std_error"]
@@ -132,11 +141,19 @@ class Uncertainty:
         table.attrs["note"] = "; ".join(filter(None, notes))
         return table
 
+    def _known(self, quantities: Any) -> list[str]:
+        """Return those quantities that the fit has: shifts need a common mean, noise of features noisy ones."""
+        left_out = {"shift"} if self.point.tau is None else set()
+        left_out |= {"feature_noise"} if self.point.noise is None else set()
+        return [name for name in quantities if name not in left_out]
+
     def _labels(self, name: str, block: Block) -> tuple[list[Hashable], list[Hashable]]:
         """Return the names of a block's rows and columns."""
         model = self.fit.model
         if name in ("scale", "shift"):
             return [self.mechanisms[q][0] for q in block.rows], [self.mechanisms[q][1] for q in block.rows]
+        if name == "feature_noise":
+            return [model.feature_names[i] for i in block.rows], [model.feature_names[i] for i in block.columns]
         columns = model.feature_names if name == "unmixing" else model.latents
         return [model.latents[i] for i in block.rows], [columns[j] for j in block.columns]
 
@@ -149,7 +166,7 @@ class Uncertainty:
         table = self.table(scaling, quantities)
         if self.covariance is None or not len(table):
             return add_intervals(table, level)
-        kept = [name for name in quantities if name != "shift" or self.point.tau is not None]
+        kept = self._known(quantities)
         factor, center = np.ones(len(table)), table["estimate"].to_numpy()
         if scaling == "paper":
             factor, center = self._without_winners_curse(kept)
@@ -163,7 +180,8 @@ class Uncertainty:
     def _without_winners_curse(self, names: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the factor of every number's error, and the number, once the largest entries are not too large."""
         assert self.covariance is not None
-        q, rows = self.quantities, self.covariance.of_rows(self.quantities.M, self.quantities.W)
+        q, p = self.quantities, self.quantities.H.shape[1]
+        rows = (self.covariance.matrix(q.along(np.full(p, i), np.eye(p))) for i in range(q.point.d))
         H = np.array([without_winners_curse(h, V) for h, V in zip(q.H, rows, strict=True)])
         at = np.arange(len(H)), q.pivot
         scale, ratio = H[at], H[at] / q.H[at]
@@ -260,6 +278,40 @@ def point_of(fit: "Fit", means: bool) -> Point:
         counts if means else np.maximum(counts - 1.0, 1.0),
         np.array(tau) if means else None,
     )
+
+
+def noisy_point_of(model: LatentModel, point: Point) -> tuple[Point, np.ndarray, np.ndarray]:
+    """Return the point of a model of noisy features, background factors included, their unmixing and the remainder.
+
+    Background factors are latents of unit variance without causes or effects, after all others.
+    """
+    psi, d = model.feature_noise, point.d
+    assert psi is not None
+    assert model.residual is not None
+    eigenvalues, U = np.linalg.eigh((model.residual - np.diag(psi)) / np.sqrt(psi) / np.sqrt(psi)[:, None])
+    extra = eigenvalues > BACKGROUND
+    G = np.hstack([model.mixing, np.sqrt(psi)[:, None] * U[:, extra] * np.sqrt(eigenvalues[extra])])
+    r, q = G.shape[1], len(point.target)
+    Q, R = np.linalg.qr(G / np.sqrt(psi)[:, None])
+    H = np.linalg.solve(R, Q.T) / np.sqrt(psi)
+    rows, free, tau = np.zeros((r + q, r)), np.zeros((r + q, r), dtype=bool), None
+    rows[:d, :d], rows[r:, :d], rows[d:r, d:] = point.rows[:d], point.rows[d:], np.eye(r - d)
+    free[:d, :d], free[r:, :d] = point.free[:d], point.free[d:]
+    if point.tau is not None:
+        tau = np.concatenate([point.tau[:d], np.zeros(r - d), point.tau[d:]])
+    wide = Point(rows, point.target, point.context, free, point.n, tau)
+    # the latents' covariances and means in the coordinates of Q
+    latents = R @ wide.B_inv
+    C = latents @ wide.D_inv @ wide.D_inv.transpose(0, 2, 1) @ latents.T
+    means = wide.delta @ latents.T
+    means = means - point.n @ means / point.n.sum()
+    precision, span, J = noise_precision(point.n, Q, C, (means.T * (point.n / point.n.sum())) @ means)
+    directions = np.einsum("ip,jp->pij", H * psi, H)
+    N = np.repeat(np.linalg.inv(R.T @ R)[None], len(point.n), axis=0)
+    R_inv = np.linalg.inv(R)
+    known = Span(block_diag(R_inv @ span @ R_inv.T, point.n.sum()), R.T @ J @ R, H * psi)
+    beside = np.linalg.qr(Q, mode="complete")[0][:, r:]
+    return replace(wide, noise=Noise(N, directions, precision, known)), H, beside.T / np.sqrt(psi)
 
 
 def remainder(model: LatentModel) -> np.ndarray:

@@ -1,0 +1,188 @@
+"""Maximum likelihood for a given DAG where the latents are seen through noise (docs/math.md, Features with noise).
+
+What is measured is y with ``Cov_k(y) = H^{-1} C_k H^{-T} + N_k``. Weights and variances no longer drop out in closed
+form, so Newton's method with the expected information moves them together with H, the mean noises τ, and what is not
+known of the noise itself, ν. All letters are those of :mod:`latentdag.core.jacobian`.
+
+With more dimensions r than latents d, the remaining dimensions are the business of further latents: of unit variance,
+without causes or effects. What the targeted latents do to those dimensions is in the map from latents to y.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+
+from latentdag.core.jacobian import Point, as_array, quadratic_form
+from latentdag.core.likelihood import Design, Mechanism, Noise, Noisy, evaluate
+from latentdag.core.linalg import Array, complement
+
+#: Added to the information, relative to its diagonal: directions that the data leave free must not stop the rest.
+RIDGE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A model of noisy measurements: H (r, r), rows (r + q, r), mean noises (r + q,) or None, and ν (m,)."""
+
+    H: Array
+    rows: Array
+    tau: Array | None
+    nu: Array
+
+    def moved(self, point: Point, step: Array) -> "State":
+        """Return the state after a step in the parameters of its point."""
+        d, rows = point.d, self.rows.copy()
+        ends = np.cumsum([d * d, int(point.free.sum()), point.n_means])
+        X, beta, tau, nu = np.split(step, ends)
+        rows[point.free] += beta
+        H = self.H + X.reshape(d, d) @ point.B @ self.H
+        return State(H, rows, None if self.tau is None else self.tau + tau, self.nu + nu)
+
+    def of_unit_variance(self, S_bar: Array) -> "State":
+        """Return the same model with rows of H of unit variance."""
+        scale = np.sqrt(np.einsum("ij,ij->i", self.H @ S_bar, self.H))
+        return State(self.H / scale[:, None], self.rows * scale, self.tau, self.nu)
+
+
+@dataclass(frozen=True, eq=False)
+class Slope:
+    """The log-likelihood at a state, and its gradient in V (r + q, r), τ and ν."""
+
+    value: float
+    V: Array
+    tau: Array
+    nu: Array
+
+
+def initial_state(design: Design, H: Array, mechanisms: Sequence[Mechanism]) -> State | None:
+    """Return the state at rows H (d, r) with all else as if the design's covariances were exact."""
+    at = evaluate(design, H, mechanisms)
+    if at is None or design.noisy is None:
+        return None
+    d, r = H.shape
+    rows = np.zeros((r + len(at.rows) - d, r))
+    rows[:d, :d], rows[r:, :d] = at.rows[:d], at.rows[d:]
+    rows[d:r, d:] = np.eye(r - d)
+    if d < r:  # directions that carry nothing of the latents, of unit variance and uncorrelated with them
+        N = complement((H @ design.S_bar).T)
+        H = np.vstack([H, np.linalg.inv(np.linalg.cholesky(N.T @ design.S_bar @ N)) @ N.T])
+    tau = None
+    if design.means is not None:
+        hit = zip(rows[r:], mechanisms[d:], strict=True)
+        tau = np.array([0.0] * r + [row @ H @ design.means[mechanism.context] for row, mechanism in hit])
+    return State(H, rows, tau, np.zeros(len(design.noisy.noise.directions)))
+
+
+def noisy_point(design: Design, mechanisms: Sequence[Mechanism], state: State) -> Point:
+    """Return the point of a state; the own entries of rows left alone are held, which fixes the scale of H."""
+    assert design.noisy is not None
+    d, r = design.d, len(state.H)
+    free = np.zeros(state.rows.shape, dtype=bool)
+    for q, mechanism in enumerate(mechanisms):
+        free[q if q < d else q + r - d, mechanism.parents] = True
+    hit = mechanisms[d:]
+    target = np.array([mechanism.latent for mechanism in hit], dtype=np.intp)
+    context = np.array([mechanism.context for mechanism in hit], dtype=np.intp)
+    free[r + np.arange(len(hit)), target] = True
+    return Point(state.rows, target, context, free, design.n, state.tau, noise=noise_at(design.noisy, state))
+
+
+def noise_at(noisy: Noisy, state: State) -> Noise:
+    """Return the noise of the latents of a state."""
+    noise = noisy.noise
+    N = noise.N + np.tensordot(state.nu, noise.directions, axes=1)
+    return Noise(N, noise.directions, noise.precision).seen_by(state.H)
+
+
+def slope(design: Design, state: State, point: Point) -> Slope | None:
+    """Return the log-likelihood, without ``−N r/2 log 2π``, and its gradient; None where a covariance is not one."""
+    assert design.noisy is not None
+    assert point.noise is not None
+    n, r = design.n, len(state.H)
+    F = state.rows[point.at_work]  # B_k
+    A = np.eye(r) + F @ point.noise.N @ F.transpose(0, 2, 1)
+    B = F @ state.H
+    R = B @ design.noisy.S @ B.transpose(0, 2, 1)
+    left, tau_k = None, np.zeros(point.at_work.shape)
+    if state.tau is not None and design.means is not None:
+        tau_k = state.tau[point.at_work]
+        left = np.einsum("kij,kj->ki", B, design.means) - tau_k
+        R = R + left[:, :, None] * left[:, None]
+    try:
+        L = np.linalg.cholesky(A)
+        log_det = np.linalg.slogdet(B)[1]
+    except np.linalg.LinAlgError:
+        return None
+    A_inv = np.linalg.inv(A)
+    log_A = 2 * np.log(np.einsum("kii->ki", L)).sum(axis=1)
+    fit = np.einsum("kij,kji->k", A_inv, R)
+    prior = point.noise.precision @ state.nu
+    value = 0.5 * float(n @ (2 * log_det - log_A - fit) - state.nu @ prior)
+    if not np.isfinite(value):
+        return None
+    P = n[:, None, None] * (A_inv @ R @ A_inv - A_inv)
+    of_omega, tau = -P, np.zeros(len(state.rows))
+    if left is not None:
+        pulled = n[:, None] * np.einsum("kij,kj->ki", A_inv, left)
+        # P holds what the mean's error does to the covariance; its part in the mean is −A^{-1} left τᵀ
+        of_omega = of_omega - pulled[:, :, None] * tau_k[:, None]
+        np.add.at(tau, point.at_work, pulled)
+    V = np.zeros(state.rows.shape)
+    np.add.at(V, point.at_work, of_omega @ point.D_inv.transpose(0, 2, 1))
+    seen = F.transpose(0, 2, 1) @ P @ F
+    nu = 0.5 * np.einsum("ab,jab->j", seen.sum(axis=0), point.noise.directions) - prior
+    return Slope(value, V, tau, nu)
+
+
+def gradient(point: Point, at: Slope) -> Array:
+    """Return the gradient (P,) in the parameters."""
+    return np.asarray(point.pull(at.V[None], at.tau[None], at.nu[None])[0])
+
+
+def information_factor(point: Point) -> tuple[Array, Array]:
+    """Return the scale (P,) of the parameters, and the Cholesky factor of their information in that scale."""
+    P = point.rows_by_parameters
+    A = as_array(P.T @ quadratic_form(point) @ P)
+    scale = np.sqrt(np.maximum(np.diagonal(A), np.finfo(float).tiny))
+    A = A / scale[:, None] / scale
+    ridge = RIDGE
+    while True:
+        L, singular = lapack.dpotrf(A + ridge * np.eye(len(A)), lower=1)
+        if not singular or ridge > 1:
+            return scale, L
+        ridge *= 100
+
+
+def climb_noisy(
+    design: Design, start: State, mechanisms: Sequence[Mechanism], gain_tol: float, max_iter: int, at_least: float
+) -> tuple[State, float, float] | None:
+    """Return the state of the maximum, its value, and what a further step promises; None as in ``maximize``."""
+    state = start
+    point = noisy_point(design, mechanisms, state)
+    now = slope(design, state, point)
+    if now is None:
+        return None
+    gain = np.inf
+    for iteration in range(max_iter):
+        g = gradient(point, now)
+        scale, L = information_factor(point)
+        step = lapack.dpotrs(L, g / scale, lower=1)[0] / scale
+        gain = 0.5 * float(g @ step)
+        if iteration and now.value + 2 * gain + 1 < at_least:
+            return None
+        if not gain > gain_tol:
+            break
+        size = 1.0
+        while size > 1e-6:
+            moved = state.moved(point, size * step)
+            there = noisy_point(design, mechanisms, moved)
+            new = slope(design, moved, there)
+            if new is not None and new.value >= now.value + 1e-4 * size * gain:
+                break
+            size /= 2
+        else:
+            break
+        state, point, now = moved, there, new
+    return state, now.value, gain
