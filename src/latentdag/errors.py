@@ -16,6 +16,7 @@ __all__ = [
     "FewSamplesWarning",
     "FileError",
     "LatentDAGWarning",
+    "LogRatesWarning",
     "NotConvergedWarning",
     "NotInModelError",
     "NumericalError",
@@ -81,7 +82,11 @@ class ConfoundedCovariateWarning(LatentDAGWarning):
 
 
 class RawCountsWarning(LatentDAGWarning):
-    """The features look like raw counts, whose variance follows their mean: normalise and take logarithms first."""
+    """The features look like raw counts, whose variance follows their mean: :meth:`latentdag.Moments.from_counts`."""
+
+
+class LogRatesWarning(LatentDAGWarning):
+    """A covariance of log rates, estimated from counts, had negative eigenvalues and was moved to one without."""
 
 
 class OutlierWarning(LatentDAGWarning):

@@ -7,13 +7,17 @@ never labels of the data. Matrices are read in blocks of rows, so a backed objec
 import json
 import warnings
 from collections.abc import Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from latentdag import __version__
 from latentdag.data import labels as lb
+from latentdag.data.counts import inverse_depths
 from latentdag.data.moments import Moments
+from latentdag.data.passes import block_map
+from latentdag.data.prepare import FEW_VALUES
 from latentdag.data.schema import headers, parse_json
 from latentdag.data.second_pass import pieces
 from latentdag.data.sources.annotated import chosen_features
@@ -26,8 +30,6 @@ from latentdag.model.model import LatentModel
 
 if TYPE_CHECKING:
     from anndata import AnnData  # type: ignore[import-untyped]
-
-_BLOCK_BYTES = 64 * 2**20
 
 #: Fewer cells than this give no covariance that any method can use.
 MIN_CELLS = 3
@@ -46,6 +48,8 @@ def latentdag(
     mask_var: Any = None,
     adjust: Any = None,
     robust: bool = False,
+    counts: bool = False,
+    depth: str | None = None,
     key_added: str = "latentdag",
     min_cells: int = MIN_CELLS,
     copy: bool = False,
@@ -74,6 +78,11 @@ def latentdag(
         are of the cells as they are.
     robust : bool
         Outlying cells weigh less, see :meth:`latentdag.Moments.from_samples`.
+    counts : bool
+        The layer holds counts: the fit is of rates, see :meth:`latentdag.Moments.from_counts`, and so are the scores.
+    depth : str, optional
+        Column of ``obs`` with the depth of each cell, where there are counts. By default the sums of all genes,
+        relative to their mean over all cells.
     key_added : str
         Under which key results are written.
     min_cells : int
@@ -117,17 +126,21 @@ def latentdag(
         adata = adata.copy()
     used, left_out = _usable(adata, context_key, control, min_cells)
     cells = adata if used.all() else adata[used]
-    m = Moments.from_anndata(cells, context_key, control, layer, mask_var, adjust, robust=robust)
-    rows = pieces(cells, context_key, layer=layer, features=chosen_features(cells, mask_var), adjust=adjust)
+    depths = _depths(adata, layer, depth) if counts else None
+    counted: dict[str, Any] = {"counts": counts, "depth": depth if depths is None else depths[used]}
+    m = Moments.from_anndata(cells, context_key, control, layer, mask_var, adjust, robust=robust, **counted)
+    features = chosen_features(cells, mask_var)
+    rows = pieces(cells, context_key, layer=layer, features=features, adjust=adjust, **counted)
     found = fit(m, method, **{"data": rows, **options})
     model = found.model
     where = adata.var_names.get_indexer(list(model.feature_names))
-    adata.obsm[key_added] = latent_scores(adata, model, layer)
+    adata.obsm[key_added] = latent_scores(adata, model, layer, depths)
     for key, loadings in ((key_added, model.unmixing.T), (f"{key_added}_mixing", model.mixing)):
         full = np.full((adata.n_vars, model.n_latents), np.nan)
         full[where] = loadings
         adata.varm[key] = full
-    given = {"context_key": context_key, "control": str(control), "layer": layer, "key": key_added}
+    given: dict[str, Any] = {"context_key": context_key, "control": str(control), "layer": layer, "key": key_added}
+    given |= {"counts": counts, "depth": depth} if counts else {}
     given |= {"mask_var": mask_var} if isinstance(mask_var, str) else {}
     given |= {} if adjust is None else {"adjust": ", ".join([adjust] if isinstance(adjust, str) else map(str, adjust))}
     adata.uns[key_added] = to_uns(found) | {"params": _params(given | left_out | dict(found.options))}
@@ -151,8 +164,16 @@ def fit_of(adata: "AnnData", key: str = "latentdag") -> Fit:
         return Fit.from_parts(arrays, meta)
 
 
-def latent_scores(adata: "AnnData", model: LatentModel, layer: str | None = None) -> np.ndarray:
+def _depths(adata: "AnnData", layer: str | None, depth: str | None) -> np.ndarray:
+    """Return the depths (n_obs,) of all cells, also of those that take no part in the fit: they have scores too."""
+    reader = open_source(adata, range(adata.n_obs), layer=layer)
+    return 1 / inverse_depths(reader, depth, partial(block_map, reader, max(1, FEW_VALUES // adata.n_vars)))
+
+
+def latent_scores(adata: "AnnData", model: LatentModel, layer: str | None = None, depth: Any = None) -> np.ndarray:
     """Return the latents (n_obs, d) of every cell: genes are found by name, rows are read in blocks.
+
+    Where the layer holds counts, ``depth`` is that of every cell (n_obs,).
 
     Raises
     ------
@@ -165,10 +186,12 @@ def latent_scores(adata: "AnnData", model: LatentModel, layer: str | None = None
     if (columns < 0).any():
         missing = [name for name, column in zip(model.feature_names, columns, strict=True) if column < 0]
         raise ValueError(f"{len(missing)} genes of the model are missing, first {missing[0]!r}")
-    scores, step = np.empty((adata.n_obs, model.n_latents)), max(1, _BLOCK_BYTES // (8 * adata.n_vars))
-    reader = open_source(adata, range(adata.n_obs), layer=layer)  # the labels play no part
-    for number, block in enumerate(reader.blocks(step)):
-        scores[number * step : (number + 1) * step] = model.transform(block[:, columns])
+    scores, row = np.empty((adata.n_obs, model.n_latents)), 0
+    counted: dict[str, Any] = {"counts": depth is not None, "depth": depth}
+    cells = pieces(adata, np.zeros(adata.n_obs), layer=layer, features=columns, **counted)  # the labels play no part
+    for block, _ in cells.pieces():
+        scores[row : row + block.shape[0]] = model.transform(block)
+        row += block.shape[0]
     return scores
 
 

@@ -39,6 +39,8 @@ ContextColumn = Annotated[str, typer.Option(help="Column (of .obs) with each row
 Layer = Annotated[str | None, typer.Option(help="Layer of an AnnData store instead of X.")]
 Adjust = Annotated[str, typer.Option(help="Columns to regress out within contexts, separated by commas.")]
 Robust = Annotated[bool, typer.Option("--robust", help="Outlying rows weigh less.")]
+Counts = Annotated[bool, typer.Option("--counts", help="The values are counts; the noise of counting is known.")]
+Depth = Annotated[str, typer.Option(help="Column with the depth of counts; by default the rows' sums.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr; by default in a terminal.")]
 
@@ -133,6 +135,8 @@ def moments(
     layer: Layer = None,
     adjust: Adjust = "",
     robust: Robust = False,
+    counts: Counts = False,
+    depth: Depth = "",
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the moments.")] = Path("moments.npz"),
     progress: Progress = None,
     as_json: Json = False,
@@ -145,14 +149,14 @@ def moments(
 
     if out.suffix != ".npz":
         raise ValueError(f"{out}: moments are written as .npz")
-    source = _source(context_column, control, layer, adjust, robust=robust)
+    source = _source(context_column, control, layer, adjust, robust=robust, counts=counts, depth=depth)
     with reserved(out, "moments", file=True) as place:
         found = read_moments(data, **source, checkpoint=unfinished_moments(place, data, source), progress=progress)
         found.save(out)
-    counts = dict(zip(lb.text_names(found.contexts), found.counts.tolist(), strict=True))
-    said = {"control": str(found.control), "features": found.n_features, "counts": counts}
+    rows = dict(zip(lb.text_names(found.contexts), found.counts.tolist(), strict=True))
+    said = {"control": str(found.control), "features": found.n_features, "counts": rows}
     if found.outliers is not None:
-        said["outliers"] = dict(zip(counts, found.outliers.tolist(), strict=True))
+        said["outliers"] = dict(zip(rows, found.outliers.tolist(), strict=True))
     typer.echo(json.dumps(said) if as_json else repr(found))
     typer.echo(f"wrote {out}", err=True)
 
@@ -166,6 +170,8 @@ def fit(
     layer: Layer = None,
     adjust: Adjust = "",
     robust: Robust = False,
+    counts: Counts = False,
+    depth: Depth = "",
     method: Annotated[str, typer.Option(help="likelihood, closed-form, projection or exact.")] = "likelihood",
     intervention: Annotated[str, typer.Option(help="perfect, soft or do.")] = "perfect",
     means: Annotated[bool, typer.Option(help="Use shifts of the means.")] = True,
@@ -183,7 +189,7 @@ def fit(
     """Recover latents, targets and graph from data; write a folder of results with a report."""
     from latentdag.cli.run import run_fit
 
-    source = _source(context_column, control, layer, adjust, robust=robust)
+    source = _source(context_column, control, layer, adjust, robust=robust, counts=counts, depth=depth)
     options = {
         "intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened, "gamma": gamma,
     }  # fmt: skip

@@ -34,6 +34,8 @@ def read_moments(
     layer: str | None = None,
     adjust: str = "",
     robust: bool = False,
+    counts: bool = False,
+    depth: str = "",
     checkpoint: Path | None = None,
     progress: bool | None = None,
 ) -> Moments:
@@ -48,6 +50,8 @@ def read_moments(
         found = Moments.load(path)
         if robust and found.outliers is None:
             raise ValueError(f"{path} holds moments, and rows cannot be weighed any more: use --robust on the rows")
+        if counts and found.noise is None:
+            raise ValueError(f"{path} holds moments without the noise of counts: use --counts on the rows")
         return found
     with reading(path):
         return stream.moments(
@@ -57,13 +61,22 @@ def read_moments(
             layer=layer,
             adjust=listed_names(adjust) or None,
             robust=robust,
+            counts=counts,
+            depth=depth or None,
             checkpoint=None if robust else checkpoint,
             progress=progress,
         )
 
 
 def read_samples(
-    path: Path, context_column: str, *, layer: str | None = None, adjust: str = "", **_: object
+    path: Path,
+    context_column: str,
+    *,
+    layer: str | None = None,
+    adjust: str = "",
+    counts: bool = False,
+    depth: str = "",
+    **_: object,
 ) -> Samples | None:
     """Return the samples behind the moments of a file, to be read once more; None where there are only moments.
 
@@ -71,7 +84,8 @@ def read_samples(
     """
     if path.suffix == ".npz":
         return None
-    return stream.pieces(path, context_column, layer=layer, adjust=listed_names(adjust) or None)
+    counted: dict[str, Any] = {"counts": counts, "depth": depth or None}
+    return stream.pieces(path, context_column, layer=layer, adjust=listed_names(adjust) or None, **counted)
 
 
 def listed_names(text: str) -> list[str]:

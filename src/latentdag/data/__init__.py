@@ -9,6 +9,7 @@ The walk, front to back:
 ``dask_pass``    adds up a Dask array where its chunks are
 ``accumulate``   the one accumulator behind both passes
 ``blas``         the product that the accumulator is made of
+``counts``       rows divided by their depth, and the noise of counting
 ``adjust``       covariates regressed out
 ``pilot``        a small sample of rows that does not depend on their order
 ``cloud``        center and scatter of a context, and how much a row weighs by its distance

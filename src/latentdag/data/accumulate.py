@@ -28,6 +28,7 @@ from scipy import sparse
 
 from latentdag.data.blas import add_gram
 from latentdag.data.collinear import two_sum
+from latentdag.data.counts import rates
 from latentdag.data.matrices import as_dense, check_finite, is_sparse
 
 #: Share of values that are not zero below which sparse products are faster than dense ones (benchmarks/moments.py).
@@ -106,6 +107,8 @@ class Accumulator:
         To add up scatters of ``axes @ x`` too, where features are nearly collinear; dense products only.
     weigh : Weigh, optional
         Every row counts as much as this says; dense products only.
+    divided : bool
+        Rows are counts, to be divided by their depth; the last covariate is 1 / depth.
     """
 
     #: Attributes that a checkpoint keeps.
@@ -119,8 +122,10 @@ class Accumulator:
         threads: int = 1,
         axes: np.ndarray | None = None,
         weigh: Weigh | None = None,
+        divided: bool = False,
     ):
         self.contexts, self.feature_names, self.sparse_products = contexts, feature_names, sparse_products
+        self.divided = divided
         size, p = len(contexts), len(feature_names)
         self.weigh = weigh
         self.counts = np.zeros(size, dtype=np.int64 if weigh is None else np.float64)
@@ -145,6 +150,8 @@ class Accumulator:
         covariates : (n, c), optional
             More columns, right of the block's.
         """
+        if self.divided and covariates is not None:
+            block = rates(block, covariates[:, -1], rows, self.feature_names)
         one = partial(self._add_dense, block, rows, covariates)
         if self.sparse_products:
             block = sparse.csr_matrix(block, dtype=float)

@@ -68,8 +68,10 @@ def adjusted(joint: "Moments", n_covariates: int) -> "Moments":
     if joint.fine is not None and not joint.fine.axes[:p, p:].any():  # covariates are axes of their own
         along = joint.fine.covariances
         fine = FineScale(joint.fine.axes[:p, :p], residual_covariances(along, _regressed(joint.counts, along, varies)))
-    names = joint.feature_names[:p]
-    return replace(joint, means=means, covariances=covariances, feature_names=names, fine=fine, rests=rests)
+    names, noise = joint.feature_names[:p], None if joint.noise is None else joint.noise[:, :p]
+    return replace(
+        joint, means=means, covariances=covariances, feature_names=names, fine=fine, rests=rests, noise=noise
+    )
 
 
 def coefficients(joint: "Moments", n_covariates: int) -> np.ndarray:

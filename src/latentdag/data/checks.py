@@ -1,7 +1,7 @@
 """Checks that counts, means and covariances must pass to become moments. Messages name the context and the feature."""
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from latentdag.data import labels as lb
 
 #: Smallest and largest standard deviation, and largest mean. Sums of their fourth powers are still float64 numbers.
 SMALLEST, LARGEST = 1e-70, 1e70
+
+#: Standard errors by which a variance may fall below the noise that is part of it: chance, over all features.
+CHANCE = 5.0
 
 
 def check_distinct(present: list[Hashable]) -> list[Hashable]:
@@ -47,6 +50,47 @@ def check_counts(counts: Any, present: Sequence[Hashable]) -> np.ndarray:
         if not (np.isfinite(count) and count >= 1 and count == int(count)):
             raise ValueError(f"context {label!r}: the count must be a positive whole number, got {count}")
     return n.astype(np.int64)
+
+
+def check_noise(
+    noise: Any, covariances: np.ndarray, counts: np.ndarray, contexts: Sequence[Hashable], names: Sequence[str]
+) -> np.ndarray:
+    """Return variances of measurement noise (K+1, p) that can be part of the covariances.
+
+    Parameters
+    ----------
+    noise : (K+1, p), or (p,) for the same in all contexts, or a mapping from features that have noise to variances
+    covariances : (K+1, p, p)
+    counts : (K+1,)
+        A sample variance of noise alone is below the noise in half of all samples; its standard error is √(2/n) of it.
+    contexts, names : labels of contexts, names of features
+    """
+    size = (len(contexts), len(names))
+    if isinstance(noise, Mapping):
+        unknown = [name for name in noise if name not in names]
+        if unknown:
+            raise ValueError(f"there is no feature {unknown[0]!r} to have noise; features are {lb.listed(names)}")
+        noise = [noise.get(name, 0.0) for name in names]
+    made = np.array(noise, dtype=float)
+    if made.shape not in (size, size[1:]):
+        raise ValueError(f"noise must hold one variance per feature, {size[1:]} or {size}, got shape {made.shape}")
+    made = np.broadcast_to(made, size).copy()
+    variances = np.diagonal(covariances, axis1=1, axis2=2)
+    least = (1 - CHANCE * np.sqrt(2 / counts))[:, None] * made
+    wrong = np.argwhere(~(np.isfinite(made) & (made >= 0)))
+    if len(wrong):
+        k, j = wrong[0]
+        raise ValueError(f"context {contexts[k]!r}: the noise of feature {names[j]!r} is {made[k, j]}, no variance")
+    wrong = np.argwhere(variances < least)
+    if len(wrong):
+        k, j = wrong[0]
+        raise ValueError(
+            f"context {contexts[k]!r}: the noise of feature {names[j]!r} is {made[k, j]:.4g}, more than its variance "
+            f"{variances[k, j]:.4g}, of which it is a part (features concerned: {len(np.unique(wrong[:, 1]))}): leave "
+            "the feature out, or state less noise; of counts, this says that they are no single counts, or that row "
+            "totals over few features are a poor depth: say depth=…"
+        )
+    return made
 
 
 def check_values(S: np.ndarray, mean: np.ndarray, label: Hashable, names: Sequence[str]) -> None:

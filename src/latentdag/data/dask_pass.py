@@ -60,7 +60,7 @@ def _partials(delayed: Any, X: Any, plan: Plan, chosen: np.ndarray | None, axes:
     per_group = int(max(1, GROUP_BYTES // (8 * p * p)))
     groups = np.array_split(np.arange(size), -(-size // per_group))
     group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-    way = plan.names, plan.sparse_products
+    way = plan.names, plan.sparse_products, plan.divided
     about = [
         delayed((group, tuple(plan.contexts[k] for k in group), *way, plan.weigh and plan.weigh.of(group)))
         for group in groups
@@ -134,8 +134,8 @@ def _rows_of(block: Any, beside: Any, members: np.ndarray) -> tuple[Any, ...]:
 
 def _partial(pieces: Sequence[tuple[Any, ...]], about: Any, axes: np.ndarray) -> Partial:
     """Return the sums over the rows of one group of contexts in a run of blocks."""
-    members, contexts, names, sparse_products, weigh = about
-    sums = Accumulator(contexts, names, sparse_products, axes=axes, weigh=weigh)
+    members, contexts, names, sparse_products, divided, weigh = about
+    sums = Accumulator(contexts, names, sparse_products, axes=axes, weigh=weigh, divided=divided)
     for rows, codes, numbers, C in pieces:
         sums.add(rows, codes, numbers, C)
     made = sums.finish()

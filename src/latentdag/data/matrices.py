@@ -175,8 +175,9 @@ def warn_of_counts(rows: Any, name: str) -> bool:
     counts = looks_like_counts(rows)
     if counts:
         warnings.warn(
-            f"{name} looks like raw counts (whole numbers from 0 to {rows.max():g} with a long tail): divide each row "
-            "by its depth and take log1p first, or the depth will be found as a latent",
+            f"{name} looks like raw counts (whole numbers from 0 to {rows.max():g} with a long tail), and the depth "
+            "would be found as a latent: say that they are counts, with Moments.from_counts or counts=True, or divide "
+            "each row by its depth and take log1p first",
             RawCountsWarning,
             stacklevel=4,
         )

@@ -8,7 +8,7 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 
 import os
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -19,8 +19,9 @@ from latentdag.core.linalg import PooledWhitening, range_axes, range_basis, symm
 from latentdag.data import labels as lb
 from latentdag.data.accumulate import ContextSums, Sums, by_context, merged_sums
 from latentdag.data.adjust import adjusted, coefficients
-from latentdag.data.checks import check_counts, check_covariance, check_distinct, check_sizes, check_values
+from latentdag.data.checks import check_counts, check_covariance, check_distinct, check_noise, check_sizes, check_values
 from latentdag.data.collinear import FineScale
+from latentdag.data.counts import inverse_depths, log_rates, with_counting_noise
 from latentdag.data.dask_pass import dask_map, dask_sums
 from latentdag.data.matrices import check_finite
 from latentdag.data.passes import block_map, block_sums
@@ -42,7 +43,8 @@ SPLIT_EVERY = 4
 class Moments:
     """Per-context count, mean and covariance of the observed features.
 
-    Build one with :meth:`from_samples` or :meth:`from_covariances`; merge shards of the same data with ``+``.
+    Build one with :meth:`from_samples`, :meth:`from_counts` or :meth:`from_covariances`; merge shards of the same data
+    with ``+``.
 
     Attributes
     ----------
@@ -61,6 +63,9 @@ class Moments:
         What rounding took off the means; ``+`` needs it where means dwarf deviations.
     outliers : (K+1,) int, or None
         Rows that are outlying, and not among the counts, where moments are robust; None where they are not.
+    noise : (K+1, p), or None
+        Variances of measurement noise, where they are known. They are part of the covariances, which are those of what
+        was measured. See :meth:`from_counts` and :meth:`with_noise`.
 
     Examples
     --------
@@ -84,6 +89,7 @@ class Moments:
     fine: FineScale | None = None
     rests: np.ndarray = None  # type: ignore[assignment]
     outliers: np.ndarray | None = None
+    noise: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.rests is None:
@@ -93,7 +99,8 @@ class Moments:
 
     def _stacked(self) -> tuple[str, ...]:
         """Return the names of the arrays with one entry per context."""
-        return ("counts", "means", "covariances", "rests", *(("outliers",) if self.outliers is not None else ()))
+        optional = (name for name in ("outliers", "noise") if getattr(self, name) is not None)
+        return ("counts", "means", "covariances", "rests", *optional)
 
     # ---- building -------------------------------------------------------------------------------------------
 
@@ -132,14 +139,53 @@ class Moments:
         >>> Moments.from_samples(X, labels, control="WT", robust=True).outliers
         array([1, 1])
         """
-        if isinstance(X, str | os.PathLike):
-            raise ValueError(
-                f"X must be a matrix of numbers, got the path {os.fspath(X)!r}: see latentdag.stream.moments"
-            )
-        if lb.is_single(contexts):
-            raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
-        options = {"feature_names": feature_names, "adjust": adjust, "robust": robust}
-        return moments(X, contexts, control, split_every=SPLIT_EVERY, **options)
+        return _of_rows(X, contexts, control, feature_names=feature_names, adjust=adjust, robust=robust)
+
+    @classmethod
+    def from_counts(
+        cls,
+        X: Any,
+        contexts: Any,
+        control: Hashable | None = lb.REQUIRED,
+        depth: Any = None,
+        scale: str = "linear",
+        feature_names: Iterable[str] | None = None,
+        adjust: Any = None,
+    ) -> "Moments":
+        """Return the moments of rates behind counts, with the noise that counting adds.
+
+        A count is Poisson given the rate of its feature and the depth of its row. Covariances are those of what was
+        measured; :attr:`noise` is the part of them that counting made. See docs/noise.md.
+
+        Parameters
+        ----------
+        X : (n, p) whole numbers from 0 on
+            As for :meth:`from_samples`; for files, ``latentdag.stream.moments(…, counts=True)``.
+        contexts, control, feature_names
+            As for :meth:`from_samples`.
+        depth : (n,) positive numbers, one number for all rows, the name of a column of a DataFrame, or None
+            How much of each row was counted; rates are counts per unit of it. By default the sums of the rows over all
+            features, relative to their mean. That is not enough where features are few, or where a few of them carry
+            most of the counts: what one gains, the others seem to lose. Nor for shards, whose means differ.
+        scale : "linear" or "log"
+            Of rates, or of their logarithms, for rates that are log-normal; see :meth:`log_rates`.
+        adjust : optional
+            Covariates to regress out of rates; not of their logarithms.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> depth, rate = rng.uniform(0.5, 2, 4000), rng.gamma(4, size=(4000, 2))
+        >>> X = rng.poisson(depth[:, None] * rate)
+        >>> m = Moments.from_counts(X, ["NT"] * 2000 + ["A"] * 2000, control="NT", depth=depth)
+        >>> m
+        Moments(2 contexts, 2 features; control 'NT' (2000); 'A' (2000); with known noise)
+        >>> (np.diagonal(m.covariances, axis1=1, axis2=2) - m.noise).round()  # variances of the rates are 4
+        array([[4., 4.],
+               [4., 4.]])
+        """
+        options = {"depth": depth, "scale": scale, "feature_names": feature_names, "adjust": adjust}
+        return _of_rows(X, contexts, control, counts=True, **options)
 
     @classmethod
     def from_anndata(
@@ -171,7 +217,7 @@ class Moments:
         min_cells : int
             Contexts must have at least this many cells.
         **options
-            Those of :func:`latentdag.stream.moments`, such as ``robust``.
+            Those of :func:`latentdag.stream.moments`, such as ``robust``; or ``counts=True`` with ``layer="counts"``.
 
         Raises
         ------
@@ -193,6 +239,7 @@ class Moments:
         control: Hashable | None = None,
         means: Any = None,
         feature_names: Iterable[str] | None = None,
+        noise: Any = None,
     ) -> "Moments":
         """Return moments that were computed elsewhere, or exact population moments.
 
@@ -208,6 +255,8 @@ class Moments:
         means : (K+1, p), optional
             Zero unless given.
         feature_names : optional
+        noise : optional
+            As for :meth:`with_noise`.
         """
         S = np.array(covariances, dtype=float)
         if S.ndim != 3 or S.shape[1] != S.shape[2]:
@@ -225,7 +274,52 @@ class Moments:
         for k, label in enumerate(present):
             check_covariance(S[k], mu[k], label, names)
         control = present[0] if control is None else lb.check_control(control, present, n)
-        return cls(tuple(present), control, n, mu, symmetrize(S), names)._control_first()
+        made = cls(tuple(present), control, n, mu, symmetrize(S), names)
+        return (made if noise is None else made.with_noise(noise))._control_first()
+
+    def with_noise(self, noise: Any) -> "Moments":
+        """Return the same moments, with known variances of measurement noise, which are part of the covariances.
+
+        Parameters
+        ----------
+        noise : mapping of feature to variance, (p,), or (K+1, p)
+            From replicates, or from what is known of an instrument. Features that a mapping does not name have none.
+
+        Examples
+        --------
+        >>> m = Moments.from_covariances([np.diag([4.0, 9.0]), np.diag([4.0, 1.0])], counts=100)
+        >>> m.with_noise({"x1": 0.5}).noise
+        array([[0. , 0.5],
+               [0. , 0.5]])
+        """
+        known = check_noise(noise, self.covariances, self.counts, self.contexts, self.feature_names)
+        return replace(self, noise=known)
+
+    def log_rates(self) -> "Moments":
+        """Return the moments of logarithms of rates, from those of the rates of counts; for rates that are log-normal.
+
+        Moments of shards are merged before: ``sum(shards).log_rates()``.
+
+        With m the means of rates, M those of their products (of a feature with itself, of pairs of its counts) and D
+        the noise, covariances are log(M / (m mᵀ)) + D / m², means log m − ½ log(M / m²), and the noise D / m².
+
+        Raises
+        ------
+        ValueError
+            If a feature has no two counts in one row of a context, or two features none in the same row.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.poisson(np.exp(1.5 + rng.normal(size=(20_000, 1)) * [0.5, -0.5]))
+        >>> m = Moments.from_counts(X, ["NT"] * 20_000, control="NT", depth=1).log_rates()
+        >>> (m.covariances[0] - np.diag(m.noise[0])).round(2)
+        array([[ 0.25, -0.25],
+               [-0.25,  0.25]])
+        """
+        if self.noise is None or (self.means < 0).any():
+            raise ValueError("log rates are of counts: make the moments with Moments.from_counts, scale='linear'")
+        return log_rates(self)
 
     # ---- using ----------------------------------------------------------------------------------------------
 
@@ -319,6 +413,8 @@ class Moments:
             parts.append(lb.count_table([r[0] for r in rest], [r[1] for r in rest], limit=6))
         if self.outliers is not None:
             parts.append(f"{self.outliers.sum()} outlying rows left out")
+        if self.noise is not None:
+            parts.append("with known noise")
         return f"Moments({'; '.join(parts)})"
 
     # ---- files ----------------------------------------------------------------------------------------------
@@ -362,8 +458,20 @@ class Moments:
         with naming_file(path, "outliers"):
             if outliers is not None and (outliers < 0).any():
                 raise ValueError("there cannot be fewer than none")
-        rests = arrays.get("rests", np.zeros_like(means))
-        return cls(tuple(contexts), control, counts, means, S, names, fine, rests, outliers)
+        rests, noise = arrays.get("rests", np.zeros_like(means)), arrays.get("noise")
+        with naming_file(path, "noise"):
+            if noise is not None:
+                noise = check_noise(noise, S, counts, contexts, names)
+        return cls(tuple(contexts), control, counts, means, S, names, fine, rests, outliers, noise)
+
+
+def _of_rows(X: Any, contexts: Any, control: Hashable | None, **options: Any) -> Moments:
+    """Return the moments of rows in memory."""
+    if isinstance(X, str | os.PathLike):
+        raise ValueError(f"X must be a matrix of numbers, got the path {os.fspath(X)!r}: see latentdag.stream.moments")
+    if lb.is_single(contexts):
+        raise ValueError(f"contexts must hold one label per row of X, got the single value {contexts!r}")
+    return moments(X, contexts, control, split_every=SPLIT_EVERY, **options)
 
 
 def moments(
@@ -376,6 +484,9 @@ def moments(
     features: Any = None,
     adjust: Any = None,
     robust: bool = False,
+    counts: bool = False,
+    depth: Any = None,
+    scale: str = "linear",
     block_rows: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
@@ -411,6 +522,11 @@ def moments(
     robust : bool
         Rows far from the others of their context weigh less; see :mod:`latentdag.data.robust`. The rows are read three
         times, and once more where a context has more than a thousand; a small sample of them stays in memory.
+    counts : bool
+        The values are counts, and moments are those of rates; see :meth:`latentdag.Moments.from_counts`.
+    depth, scale
+        Of counts, as there; ``depth`` can also name a column. Where it is not given, the rows are read once more, and
+        the sums are over all features, also those that ``features`` leaves out.
     block_rows : int, optional
         Rows of a block; by default so many that products are fast and blocks stay under about a gigabyte.
     checkpoint : path, optional
@@ -444,7 +560,9 @@ def moments(
         raise ValueError(
             "a checkpoint keeps the sums of one pass, and robust=True needs several: leave one of them away"
         )
-    reader = open_source(source, contexts, feature_names=feature_names, layer=layer, features=features, adjust=adjust)
+    _check_counted(counts, depth, scale, adjust, robust)
+    chosen = {"feature_names": feature_names, "layer": layer, "features": features}
+    reader = open_source(source, contexts, **chosen, adjust=adjust, depth=depth)
     in_place = split_every is not None and reader.dask is not None and checkpoint is None and block_rows is None
 
     def summed(plan: Plan) -> Moments:
@@ -461,21 +579,44 @@ def moments(
         return made
 
     try:
-        plan = prepare(reader, control, adjust, block_rows, dense=bool(robust))
+        plan = prepare(reader, control, adjust, block_rows, dense=bool(robust), counts=counts)
+        over = partial(dask_map, reader) if in_place else partial(block_map, reader, plan.block_rows)
+        n_covariates = 0 if plan.C is None else plan.C.shape[1]
+        if counts:
+            plan = plan.per(inverse_depths(reader, depth, over))
         if robust:
-            plan = replace(plan, weigh=_pilot(reader, plan, in_place, memory_limit))
+            plan = replace(plan, weigh=_pilot(reader, plan, over, memory_limit))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConfoundedCovariateWarning)  # it comes with the moments in the end
                 plan = replace(plan, weigh=_weighed_again(plan, summed(plan)))
         made = summed(plan)
     finally:
         reader.close()
-    return made if plan.C is None else adjusted(made, plan.C.shape[1])
+    if counts:
+        made = with_counting_noise(made, len(reader.feature_names))
+    if n_covariates:
+        made = adjusted(made, n_covariates)
+    if counts:
+        with naming_source(reader.name):
+            check_noise(made.noise, made.covariances, made.counts, made.contexts, made.feature_names)
+            made = made.log_rates() if scale == "log" else made
+    return made
 
 
-def _pilot(reader: Reader, plan: Plan, in_place: bool, memory_limit: float | None) -> Weighing:
+def _check_counted(counts: bool, depth: Any, scale: str, adjust: Any, robust: bool) -> None:
+    """Complain about options that do not go with counts, or without them."""
+    if scale not in ("linear", "log"):
+        raise ValueError(f"scale must be 'linear' or 'log', got {scale!r}")
+    if not counts and (depth is not None or scale == "log"):
+        raise ValueError(f"{'depth' if scale == 'linear' else 'scale'} is of counts: say counts=True")
+    if counts and robust:
+        raise ValueError("robust=True is not for counts: rows that weigh less do not have the noise that counting adds")
+    if scale == "log" and adjust is not None:
+        raise ValueError("adjust is not for scale='log': single rows have no logarithms of rates to be regressed")
+
+
+def _pilot(reader: Reader, plan: Plan, over: Callable[..., list[Any]], memory_limit: float | None) -> Weighing:
     """Return the weights that follow from a small sample of the rows; the sample depends on what the rows hold only."""
-    over = partial(dask_map, reader) if in_place else partial(block_map, reader, plan)
     size, p = np.bincount(plan.codes), len(reader.feature_names)
     most = max(PILOT_ROWS, ROWS_PER_FEATURE * p)
     extra = 8 * p * int(np.minimum(size, most).sum()) + plan.block_bytes()
@@ -526,6 +667,11 @@ def _merge(a: Moments, b: Moments) -> Moments:
         raise ValueError(f"cannot merge: the control is {a.control!r} on one side and {b.control!r} on the other")
     if (a.outliers is None) != (b.outliers is None):
         raise ValueError("cannot merge robust moments with others: make all shards with robust=True, or none")
+    if (a.noise is None) != (b.noise is None):
+        raise ValueError(
+            "cannot merge moments with known noise and moments without: make all shards of counts, or none; or state "
+            "the noise of all with with_noise"
+        )
     lb.told_apart((*a.contexts, *b.contexts))
     present = lb.canonical_order(set(a.contexts) | set(b.contexts))
     control = a.control if a.control is not None else b.control
@@ -538,7 +684,13 @@ def _merge(a: Moments, b: Moments) -> Moments:
         found.append(merged_sums([_sums(m, i, fine if len(axes) else None) for m, i, fine in shards], axes))
     counts, means, scatters, along, outlying = (np.array(part) for part in zip(*found, strict=True))
     sums = Sums(counts, means, scatters, axes, along, outlying)
-    return _of_sums(present, control, a.feature_names, sums, a.outliers is not None)._control_first()
+    made = _of_sums(present, control, a.feature_names, sums, a.outliers is not None)
+    if a.noise is not None:
+        total = np.zeros_like(made.means)
+        for m in (a, b):
+            total[[present.index(label) for label in m.contexts]] += m.counts[:, None] * m.noise
+        made = replace(made, noise=total / counts[:, None])
+    return made._control_first()
 
 
 def _sums(m: Moments, i: int, fine: FineScale | None) -> ContextSums:
@@ -553,7 +705,7 @@ _FILE = Layout(
     {"contexts": [lb.from_json], "has_control": bool, "feature_names": [str]},
     {
         "counts": "i k", "means": "f kp", "rests?": "f kp", "covariances": "f kpp", "fine_axes?": "f pp",
-        "fine_covariances?": "f kpp", "outliers?": "i k",
+        "fine_covariances?": "f kpp", "outliers?": "i k", "noise?": "f kp",
     },
     {"k": "contexts", "p": "feature_names"},
 )  # fmt: skip

@@ -143,7 +143,7 @@ def block_sums(
     size, copies = (len(plan.contexts), len(plan.names)), 1 + bool(len(plan.axes)) + (plan.C is not None)
     copies += 2 * (plan.weigh is not None)  # what distances are measured by
     note = require_memory(reader.name, *size, copies, plan.block_bytes(), memory_limit)
-    sums = Accumulator(plan.contexts, plan.names, plan.sparse_products, cores(), plan.axes, plan.weigh)
+    sums = Accumulator(plan.contexts, plan.names, plan.sparse_products, cores(), plan.axes, plan.weigh, plan.divided)
     file, done = None, 0
     if checkpoint is not None:
         file = ProgressFile(checkpoint, reader.identity(), plan.options(), checkpoint_seconds)
@@ -156,11 +156,12 @@ def block_sums(
     return sums.finish()._replace(sample=sample)
 
 
-def block_map(reader: Reader, plan: Plan, function: Callable[..., Any], beside: np.ndarray) -> list[Any]:
+def block_map(reader: Reader, block_rows: int, function: Callable[..., Any], beside: np.ndarray) -> list[Any]:
     """Return ``function(block, beside[rows])`` of every block of a reader, in order."""
     row, made = 0, []
-    for block in ahead(reader.blocks(plan.block_rows)):
-        made.append(function(block, beside[row : row + block.shape[0]]))
+    for block in ahead(reader.blocks(block_rows)):
+        with naming_source(reader.name):
+            made.append(function(block, beside[row : row + block.shape[0]]))
         row += block.shape[0]
     if row != reader.n_rows:
         raise ValueError(f"{reader.name} has {row} rows, but there are {reader.n_rows} labels")

@@ -6,7 +6,7 @@ collinear. Then it is known how much memory the covariances need, and whether th
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class Plan:
     block_rows : rows of a block
     counted : whether the values look like raw counts
     weigh : weights of the rows, or None where all weigh the same
+    divided : whether rows are counts, to be divided by their depth; the last covariate is then 1 / depth
     """
 
     contexts: tuple[Hashable, ...]
@@ -66,6 +67,13 @@ class Plan:
     block_rows: int
     counted: bool = False
     weigh: Weighing | None = None
+    divided: bool = False
+
+    def per(self, inverse: np.ndarray) -> "Plan":
+        """Return the plan for rows of counts, to be divided by depths whose inverses (n,) these are."""
+        C = inverse[:, None] if self.C is None else np.column_stack([self.C, inverse])
+        names = (*self.names, "1 / depth")
+        return replace(self, names=names, C=C, axes=np.zeros((0, len(names))), divided=True)
 
     def sample(self) -> np.ndarray | None:
         """Return which rows (n,) to look at for outliers, evenly spaced in each context, or None for none.
@@ -102,10 +110,10 @@ class Plan:
         }
 
 
-def prepare(
-    reader: Reader, control: Any, adjust: Any = None, block_rows: int | None = None, dense: bool = False
-) -> Plan:
+def prepare(reader: Reader, control: Any, adjust: Any, block_rows: int | None, *, dense: bool, counts: bool) -> Plan:
     """Plan the sums over a source, from its labels and its first rows; with dense products if that is asked for.
+
+    Counts are not warned of if they are said to be that.
 
     Raises
     ------
@@ -122,7 +130,7 @@ def prepare(
     order = sorted(range(len(present)), key=lambda k: (control is not None and present[k] != control, k))
     C, more = covariates(reader, adjust)
     first = next(reader.blocks(min(LOOK, n)))
-    counted = warn_of_counts(first, reader.name)
+    counted = counts or warn_of_counts(first, reader.name)
     share = density(first)
     sparse_products = share < SPARSE_BELOW and not dense
     axes = None if sparse_products else fine_axes(as_dense(first), codes[: first.shape[0]], len(more))

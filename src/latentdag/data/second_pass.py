@@ -5,6 +5,7 @@ source that does not fit in memory.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from latentdag.data import labels as lb
 from latentdag.data.accumulate import OUTLYING
 from latentdag.data.adjust import RANK_TOLERANCE, solved
 from latentdag.data.cloud import Cloud
+from latentdag.data.counts import inverse_depths, rates
 from latentdag.data.matrices import as_dense, as_rows, dense_rows
+from latentdag.data.passes import block_map
 from latentdag.data.prepare import FEW_VALUES
 from latentdag.data.sources.opening import covariates, open_source
 from latentdag.data.sources.reader import Reader
@@ -111,8 +114,10 @@ class Pieces:
     Made by :func:`pieces`; functions that need the samples take it as ``data=``.
     """
 
-    def __init__(self, source: Any, contexts: Any, options: dict[str, Any], block_rows: int | None):
+    def __init__(self, source: Any, contexts: Any, options: dict[str, Any], block_rows: int | None, counts: bool):
         self.source, self.contexts, self.options, self.block_rows = source, contexts, options, block_rows
+        self.counts = counts
+        self._inverse: np.ndarray | None = None  # of the depths, found once
         self._beta: np.ndarray | None = None  # of the covariates, found once
 
     def pieces(self) -> Iterator[tuple[Any, np.ndarray]]:
@@ -131,10 +136,15 @@ class Pieces:
             reader.close()
 
     def _blocks(self, reader: Reader) -> Iterator[tuple[slice, Any]]:
-        row, step = 0, self.block_rows or max(1, FEW_VALUES // len(reader.feature_names))
+        row, step = 0, self.block_rows or max(1, FEW_VALUES // len(reader.all_features))
+        if self.counts and self._inverse is None:
+            self._inverse = inverse_depths(reader, self.options["depth"], partial(block_map, reader, step))
         for block in reader.blocks(step):
-            yield slice(row, row + block.shape[0]), block
-            row += block.shape[0]
+            rows = slice(row, row + block.shape[0])
+            if self._inverse is not None:
+                block = rates(block, self._inverse[rows], np.arange(rows.start, rows.stop), reader.feature_names)
+            yield rows, block
+            row = rows.stop
 
     def _coefficients(self, reader: Reader, C: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Return :func:`latentdag.data.adjust.coefficients` from the samples themselves, in one pass over them."""
@@ -154,14 +164,17 @@ def pieces(
     layer: str | None = None,
     features: Any = None,
     adjust: Any = None,
+    counts: bool = False,
+    depth: Any = None,
     block_rows: int | None = None,
 ) -> Pieces:
     """Return the samples of a source that does not fit in memory, for functions that take ``data=``.
 
     Parameters
     ----------
-    source, contexts, feature_names, layer, features, adjust, block_rows
-        As for :func:`latentdag.stream.moments`; the same as there give the samples that those moments are of.
+    source, contexts, feature_names, layer, features, adjust, counts, depth, block_rows
+        As for :func:`latentdag.stream.moments`; the same as there give the samples that those moments are of. Those of
+        counts are rates; single rows have no logarithms of rates.
 
     Examples
     --------
@@ -171,4 +184,4 @@ def pieces(
     [((128, 2), 128), ((128, 2), 128), ((44, 2), 44)]
     """
     options = {"feature_names": feature_names, "layer": layer, "features": features, "adjust": adjust}
-    return Pieces(source, contexts, options, block_rows)
+    return Pieces(source, contexts, options | {"depth": depth}, block_rows, counts)

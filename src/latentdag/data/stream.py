@@ -1,6 +1,6 @@
 """Moments of data larger than memory: files and folders, AnnData, Dask arrays. This is the public ``ld.stream``."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import Any
 
 from latentdag.data.labels import REQUIRED
@@ -15,12 +15,8 @@ def dask_moments(
     contexts: Any,
     control: Hashable | None = REQUIRED,
     *,
-    feature_names: Iterable[str] | None = None,
-    features: Any = None,
-    adjust: Any = None,
-    robust: bool = False,
     split_every: int = SPLIT_EVERY,
-    memory_limit: float | None = None,
+    **options: Any,
 ) -> Moments:
     """Return the moments of a Dask array, made where its chunks are.
 
@@ -30,15 +26,14 @@ def dask_moments(
         Of ndarray or csr chunks with known sizes.
     contexts : (n,) labels
     control : label
-    feature_names, features, robust, memory_limit
-        As for :func:`latentdag.stream.moments`. The memory is that of this process.
-    adjust : table with one row per sample, optional
     split_every : int
         Partial results that meet in one task.
+    **options
+        Those of :func:`latentdag.stream.moments`: ``adjust`` is a table with one row per sample, ``memory_limit`` that
+        of this process.
 
     Returns
     -------
     Moments
     """
-    options = {"feature_names": feature_names, "features": features, "adjust": adjust, "robust": robust}
-    return moments(X, contexts, control, split_every=split_every, memory_limit=memory_limit, **options)
+    return moments(X, contexts, control, split_every=split_every, **options)

@@ -60,6 +60,7 @@ def versions() -> dict[str, str]:
 
 
 def moments_hash(m: Moments) -> str:
-    """Return the SHA-256 of labels, names, counts, means and covariances; it is the same on any machine."""
+    """Return the SHA-256 of labels, names, counts, means, covariances and noise; it is the same on any machine."""
     names = [[repr(lb.as_label(c)) for c in m.contexts], repr(m.control), list(m.feature_names)]
-    return digest(repr(names), m.counts.astype("<i8"), m.means.astype("<f8"), m.covariances.astype("<f8"))
+    known = () if m.noise is None else (m.noise.astype("<f8"),)
+    return digest(repr(names), m.counts.astype("<i8"), m.means.astype("<f8"), m.covariances.astype("<f8"), *known)

@@ -28,6 +28,7 @@ def open_source(
     layer: str | None = None,
     features: Any = None,
     adjust: Any = None,
+    depth: Any = None,
 ) -> Reader:
     """Return a reader for a matrix, table, AnnData object, file or folder; see :func:`latentdag.stream.moments`.
 
@@ -36,7 +37,7 @@ def open_source(
     ValueError, FileNotFoundError
         Naming the source and what is wrong with it.
     """
-    others = names_of(adjust) or ()
+    others = [*(names_of(adjust) or ()), *(names_of(depth) or ())]
     if isinstance(source, Reader):
         reader = source
     elif isinstance(source, str | os.PathLike):
