@@ -8,7 +8,7 @@ from scipy.stats import wishart
 
 import latentdag as ld
 from latentdag.core.factors import fit_factors, noise_precision
-from latentdag.core.jacobian import quadratic_form
+from latentdag.core.jacobian import quadratic_form, tangent
 from latentdag.core.likelihood import Noise, Noisy, make_design
 from latentdag.core.noisy import State, gradient, initial_state, noisy_point, slope
 
@@ -117,3 +117,12 @@ def test_noise_is_known_as_well_as_its_precision_says(seed):
     expected = np.sqrt(np.diagonal(np.linalg.inv(precision)))
     np.testing.assert_allclose(np.std(logs, axis=0), expected, rtol=0.3)
     assert np.abs(np.mean(logs, axis=0) - np.log(psi)).max() < 4 * expected.max() / np.sqrt(200) + 0.02
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tangent_is_a_root_of_the_information(case):
+    design, mechanisms, state = random_state(11, *case)
+    point = noisy_point(design, mechanisms, state)
+    J, P = tangent(point), point.rows_by_parameters
+    information = P.T @ quadratic_form(point) @ P
+    np.testing.assert_allclose(J.T @ J, information, atol=1e-10 * np.abs(information).max())

@@ -31,7 +31,7 @@ FACTOR_TOLERANCE = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
-class Factors:
+class FactorModel:
     """A factor model of several contexts.
 
     Attributes
@@ -67,9 +67,9 @@ def fit_factors(
     r: int,
     least: Array | None = None,
     known: Array | None = None,
-    start: Factors | None = None,
+    start: FactorModel | None = None,
     tolerance: float = FACTOR_TOLERANCE,
-) -> Factors:
+) -> FactorModel:
     """Fit r factors by maximum likelihood.
 
     Parameters
@@ -81,7 +81,7 @@ def fit_factors(
         Noise variances that are known to be there, as that of counting; the noise may be larger.
     known : (p,), optional
         Noise variances that are known; nan where they are not.
-    start : Factors to start from, optional
+    start : FactorModel to start from, optional
     tolerance : float
         Relative growth of the likelihood at which to stop.
     """
@@ -104,7 +104,7 @@ def fit_factors(
         options={"maxiter": 2000, "maxcor": 20, "ftol": tolerance, "gtol": 1e-9},
     )
     psi, Q = np.exp(found.x[:p]), np.linalg.qr(negative.basis(found.x))[0]
-    return Factors(-0.5 * float(n.sum()) * float(found.fun), psi, Q, (found.x[:p] <= low + 1e-6) & (high > low))
+    return FactorModel(-0.5 * float(n.sum()) * float(found.fun), psi, Q, (found.x[:p] <= low + 1e-6) & (high > low))
 
 
 def _principal_factors(pooled: Array, r: int, low: Array, high: Array) -> tuple[Array, Array]:

@@ -39,9 +39,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from latentdag.core.jacobian import Point, fitted_point, tangent
-from latentdag.core.likelihood import Design, Mechanism, make_design
+from latentdag.core.jacobian import Point, fitted_point, noise_roots, tangent
+from latentdag.core.likelihood import Design, Mechanism, Noisy, make_design
 from latentdag.core.linalg import Array, IntArray, complement
+from latentdag.core.noisy import noisy_point
 from latentdag.core.optimize import Optimum
 from latentdag.core.ranks import mean_log_det
 
@@ -78,8 +79,10 @@ def goodness(design: Design, value: float, parents: Sequence[IntArray], order: S
     """
     r = design.S.shape[1]
     mechanisms = design.mechanisms(parents)
-    free = design.n @ np.linalg.slogdet(design.S)[1]
+    free = design.n @ np.linalg.slogdet(_measured(design)[0])[1]
     fitted = design.N * np.linalg.slogdet(design.S_bar)[1] - 2 * value
+    if design.noisy is not None:  # whose value lacks nothing but this
+        fitted = -2 * value - design.N * r
     own_mean = int(design.means is not None)
     saturated = len(design.n) * (r * (r + 1) // 2 + own_mean * r)
     at_known_H = _regressions(design, mechanisms)
@@ -88,6 +91,18 @@ def goodness(design: Design, value: float, parents: Sequence[IntArray], order: S
     dof = saturated - at_known_H - (design.d * (r - 1) - hidden)
     excess = max(excess, 1.0)
     return Goodness(float(fitted - free) / excess, dof, 0.5 * float(fitted - free), dof * excess)
+
+
+def _measured(design: Design) -> tuple[Array, Array]:
+    """Return the covariances (K+1, r, r) of what was measured, and that of all contexts together (r, r)."""
+    if design.noisy is None:
+        return design.S, design.S_bar
+    S, share = design.noisy.S, design.n / design.N
+    pooled = np.tensordot(share, S, axes=1)
+    if design.means is None:
+        return S, pooled
+    away = design.means - share @ design.means
+    return S, pooled + (away.T * share) @ away
 
 
 def _regressions(design: Design, mechanisms: Sequence[Mechanism]) -> int:
@@ -154,7 +169,13 @@ class Noises:
 def noises(design: Design, optimum: Optimum, parents: Sequence[IntArray]) -> Noises:
     """Return the fitted noises; dimensions beyond the latents count as untargeted latents that depend on all others."""
     d, r = optimum.H.shape
-    mechanisms = design.mechanisms(parents)
+    mechanisms, state = design.mechanisms(parents), optimum.state
+    if state is not None:  # what was measured of the noises, in coordinates in which it has unit variance
+        point = noisy_point(design, mechanisms, state)
+        roots = np.linalg.inv(noise_roots(point))
+        tau = np.zeros(len(state.rows)) if state.tau is None else state.tau
+        F = roots @ state.rows[point.at_work] @ state.H
+        return Noises(point, F, np.einsum("kij,kj->ki", roots, tau[point.at_work]))
     mechanisms[d:d] = [Mechanism(i, 0, np.arange(i, dtype=np.intp), design.N, design.S_bar) for i in range(d, r)]
     rows = np.eye(len(mechanisms), r)
     rows[:d, :d], rows[r:, :d], rows[r:, d:] = optimum.rows[:d], optimum.rows[d:], 0.0
@@ -172,10 +193,13 @@ def noises(design: Design, optimum: Optimum, parents: Sequence[IntArray]) -> Noi
 def release(design: Design, k: int) -> Design:
     """Return the design without what context k says. Its targets stay latents: they may cause others all the same."""
     kept = [j for j in range(len(design.n)) if j != k]
-    S, means = design.S[kept], None if design.means is None else design.means[kept]
+    S, means, noisy = design.S[kept], None if design.means is None else design.means[kept], design.noisy
     about = S if means is None else S + means[:, :, None] * means[:, None, :]
     hits, soft = [design.hits[j] for j in kept], [design.soft[j] for j in kept]
-    return make_design(design.n[kept], S, about, means, hits, soft, design.d)
+    left = make_design(design.n[kept], S, about, means, hits, soft, design.d)
+    if noisy is None:
+        return left
+    return replace(left, noisy=Noisy(noisy.S[kept], replace(noisy.noise, N=noisy.noise.N[kept])))
 
 
 @dataclass(frozen=True)
@@ -197,7 +221,8 @@ def misfit(
     scale : mean of the statistic over that of Gaussian samples
     """
     model, n, r = noises(design, optimum, parents), design.n, design.S.shape[1]
-    A = model.F @ design.S @ model.F.transpose(0, 2, 1)
+    S, S_bar = _measured(design)
+    A = model.F @ S @ model.F.transpose(0, 2, 1)
     off = np.trace(A, axis1=1, axis2=2) - np.linalg.slogdet(A)[1] - r
     if design.means is not None:
         off += np.sum((np.einsum("kij,kj->ki", model.F, design.means) - model.nu) ** 2, axis=1)
@@ -211,8 +236,8 @@ def misfit(
     dof = np.maximum(model.n_moments - own - shared * n / design.N, 0.0)
     expected = scale * found.expected / dof.sum() * dof
     beyond = np.maximum(n * off - expected, 0.0)
-    free = n @ np.linalg.slogdet(design.S)[1]
-    change = design.N * np.linalg.slogdet(design.S_bar)[1] - free - scale * (len(n) - 1) * model.n_moments
+    free = n @ np.linalg.slogdet(S)[1]
+    change = design.N * np.linalg.slogdet(S_bar)[1] - free - scale * (len(n) - 1) * model.n_moments
     left = max(2 * found.nats - scale * found.expected, 0.0)
     return Misfit(np.sqrt(beyond / (n * model.n_moments)), float(min(left / change, 1.0)) if change > 0 else 1.0)
 
@@ -236,8 +261,9 @@ def matched_traces(model: Noises, Gamma: Array) -> tuple[float, float]:
     Q = np.eye(len(U)) - U @ U.T
     size = Gamma.shape[1]
     blocks = [slice(k * size, (k + 1) * size) for k in range(len(Gamma))]
-    QG = np.hstack([Q[:, b] @ G for b, G in zip(blocks, Gamma, strict=True)])
+    rest = Q[:, len(Gamma) * size :]  # what is known of the noise from elsewhere has unit variance as it is
+    QG = np.hstack([*(Q[:, b] @ G for b, G in zip(blocks, Gamma, strict=True)), rest])
     by_context = np.array([np.trace(QG[b, b]) for b in blocks])
     squared = float(np.sum(QG * QG.T)) - float(np.sum(by_context**2 / model.point.n))
-    t = float(by_context.sum())
+    t = float(np.trace(QG))
     return t, max(squared, t**2 / max(len(U) - U.shape[1], 1))

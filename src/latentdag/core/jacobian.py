@@ -320,8 +320,40 @@ def as_array(A: Matrix) -> Array:
 
 
 def tangent(point: Point) -> Array:
-    """Return J, (K + 1) · (d (d + 1) / 2 [+ d]) by P: how moments in noise coordinates move with the parameters."""
+    """Return J, (K + 1) · (d (d + 1) / 2 [+ d]) by P: how moments in noise coordinates move with the parameters.
+
+    Where latents are measured with noise, the coordinates are those in which what was measured has unit variance, and
+    further rows hold what is known about the noise from elsewhere.
+    """
+    if point.noise is not None:
+        return _noisy_tangent(point, point.noise)
     return as_array(moments_by_rows(point) @ point.rows_by_parameters)
+
+
+def noise_roots(point: Point) -> Array:
+    """Return lower triangular L_k (K + 1, d, d), ``L_k L_kᵀ`` the covariance of what context k has in e."""
+    B, total = point.rows[point.at_work], np.repeat(np.eye(point.d)[None], len(point.n), axis=0)
+    if point.noise is not None:
+        total += B @ point.noise.N @ B.transpose(0, 2, 1)
+    return np.asarray(np.linalg.cholesky(total), dtype=np.float64)
+
+
+def _noisy_tangent(point: Point, noise: Noise) -> Array:
+    d, (low, high) = point.d, np.triu_indices(point.d)
+    exact = np.pad(as_array(moments_by_rows(point)), ((0, 0), (0, point.n_noise)))
+    exact = exact.reshape(len(point.n), -1, exact.shape[1])
+    unit = np.where(low == high, np.sqrt(0.5), 1.0)
+    for k, L in enumerate(noise_roots(point)):
+        L_inv, B = np.linalg.inv(L), point.rows[point.at_work[k]]
+        moved = np.zeros((exact.shape[2], d, d))
+        moved[:, low, high] = moved[:, high, low] = (exact[k, : len(low)] / unit[:, None]).T
+        moved[moved.shape[0] - point.n_noise :] = -np.sqrt(point.n[k]) * B @ noise.directions @ B.T
+        exact[k, : len(low)] = (L_inv @ moved @ L_inv.T)[:, low, high].T * unit[:, None]
+        if point.tau is not None:
+            exact[k, len(low) :] = L_inv @ exact[k, len(low) :]
+    prior = np.zeros((point.n_noise, exact.shape[2]))
+    prior[:, exact.shape[2] - point.n_noise :] = np.linalg.cholesky(noise.precision).T
+    return np.vstack([exact.reshape(-1, exact.shape[2]), prior]) @ as_array(point.rows_by_parameters)
 
 
 def information(point: Point) -> Array:

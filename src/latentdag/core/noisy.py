@@ -1,4 +1,4 @@
-"""Maximum likelihood for a given DAG where the latents are seen through noise (docs/math.md, Features with noise).
+"""Maximum likelihood for a given DAG where the latents are seen through noise (docs/math.md, Features measured with noise).
 
 What is measured is y with ``Cov_k(y) = H^{-1} C_k H^{-T} + N_k``. Weights and variances no longer drop out in closed
 form, so Newton's method with the expected information moves them together with H, the mean noises τ, and what is not
@@ -20,6 +20,10 @@ from latentdag.core.linalg import Array, complement
 
 #: Added to the information, relative to its diagonal: directions that the data leave free must not stop the rest.
 RIDGE = 1e-9
+
+
+#: Variance of the measurement's noise over that of a latent's own beyond which the latter is as good as none.
+MOST_HIDDEN = 1e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,12 +101,14 @@ def noise_at(noisy: Noisy, state: State) -> Noise:
 
 
 def slope(design: Design, state: State, point: Point) -> Slope | None:
-    """Return the log-likelihood, without ``−N r/2 log 2π``, and its gradient; None where a covariance is not one."""
+    """Return the log-likelihood, without ``−N r/2 log 2π``, and its gradient; None beyond sense."""
     assert design.noisy is not None
     assert point.noise is not None
     n, r = design.n, len(state.H)
     F = state.rows[point.at_work]  # B_k
     A = np.eye(r) + F @ point.noise.N @ F.transpose(0, 2, 1)
+    if not np.einsum("kii->ki", A).max() < MOST_HIDDEN:
+        return None
     B = F @ state.H
     R = B @ design.noisy.S @ B.transpose(0, 2, 1)
     left, tau_k = None, np.zeros(point.at_work.shape)

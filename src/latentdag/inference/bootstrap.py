@@ -14,6 +14,7 @@ replicate has the noise of two experiments, and edges that are noise come up mor
 import json
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,8 @@ def bootstrap(
     with threadpool_limits(1):  # the last digits of a product depend on the number of threads
         if fit is None:
             fit = store.original(lambda: fit_moments(m, **options)) if store else fit_moments(m, **options)
-        reference = Reference.of(fit, m, options)
+        settled = replace(options, **fit.noise_options) if options.method == "likelihood" else options
+        reference = Reference.of(fit, m, settled)
         if kind == "parametric" and source == "model":
             draws = Gaussian.of(m, fit.model)
         pieces = _replicates(draws, reference, seed, int(n_replicates), n_jobs, store, progress)

@@ -159,9 +159,8 @@ def joint_fit(fit: Fit, m: Moments) -> Joint | str:
     if too_small := no_covariance(m):
         return too_small
     told = fit.options
-    chosen = Options(
-        targets=fit.targets, intervention=kinds, means=told.means, shrinkage=False, unintervened=told.unintervened
-    )
+    kept = {"means": told.means, "unintervened": told.unintervened, "shrinkage": False, **fit.noise_options}
+    chosen = Options(targets=fit.targets, intervention=kinds, **kept)
     prepared = prepare(m, chosen)
     design = prepared.design
     order = tuple(prepared.latents.index(name) for name in fit.order)

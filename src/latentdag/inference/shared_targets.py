@@ -185,7 +185,7 @@ def target_groups(
 def _noise_rows(m: Moments, means: bool, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return unit noise rows (K, r), where the control has unit covariance, and the map (r, p) to these coordinates."""
     # for whitening alone, which latent is which does not matter
-    prepared = prepare(m, Options(targets=dict.fromkeys(m.contexts[1:], "any"), means=means))
+    prepared = prepare(m, Options(targets=dict.fromkeys(m.contexts[1:], "any"), means=means, noise="none"))
     return noise_rows(prepared.about_control, prepared.design.n, apart), prepared.W
 
 

@@ -84,7 +84,7 @@ class Options(Mapping[str, Any]):
     means: bool = True
     shrinkage: bool = True
     unintervened: str = "downstream"
-    noise: str | Mapping[str, float] = "none"
+    noise: str | Mapping[str, float] = "auto"
     n_latents: int | None = None
     graph: Any = None
     order: Sequence[str] | None = None

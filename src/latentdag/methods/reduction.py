@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from latentdag.core.factors import (
-    Factors,
+    FactorModel,
     fit_downstream,
     fit_factors,
     n_parameters,
@@ -32,7 +32,7 @@ LEAST_SIGNAL = 0.1
 #: Relative growth of the likelihood, over the number of samples, at which numbers of factors are compared.
 ROUGHLY = 1e-3
 
-#: Factors beyond those asked for are tried while the criterion falls, and this many more.
+#: FactorModel beyond those asked for are tried while the criterion falls, and this many more.
 PATIENCE = 1
 
 
@@ -80,10 +80,14 @@ class Reduction:
 
 def reduction_of(m: Moments, n: np.ndarray, d: int, options: Options) -> Reduction | None:
     """Return the factor step that the options ask for; None where features are taken as exact."""
-    counting = getattr(m, "noise", None)
+    counting = m.noise
     auto = options.noise == "auto" and counting is None
     # fewer dimensions than features have no noise; one more than latents cannot tell noise from an effect
-    if options.noise == "none" or (auto and (m.range.shape[1] < m.n_features or m.n_features < d + 2)):
+    if (
+        options.method != "likelihood"
+        or options.noise == "none"
+        or (auto and (m.range.shape[1] < m.n_features or m.n_features < d + 2))
+    ):
         return None
     found = reduce_features(m, n, d, options)
     return None if auto and found.exact <= min(found.criteria.values()) else found
@@ -98,7 +102,7 @@ def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Redu
     d : number of targeted latents
     options : noise and n_latents are looked at
     """
-    p, counting = m.n_features, getattr(m, "noise", None)
+    p, counting = m.n_features, m.noise
     if p < d + 1:
         raise ValueError(
             f"{d} targeted latents and noise of single features need at least {d + 1} features to be told apart, and "
@@ -113,7 +117,7 @@ def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Redu
     least, known = _told(m, n, options, scale)
     if counting is not None:  # noise of counting differs between contexts: that of their mean in all of them
         S = S - np.einsum("kp,pq->kpq", (counting / scale**2) - least, np.eye(p))
-    tried: dict[int, Factors] = {}
+    tried: dict[int, FactorModel] = {}
     criteria: dict[int, float] = {}
     for r in _numbers(p, d, options.n_latents):
         tried[r] = fit_factors(n, S, between, r, least, known, tolerance=ROUGHLY / float(n.sum()))
@@ -123,7 +127,7 @@ def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Redu
     r = min(criteria, key=lambda r: criteria[r])
     best = fit_factors(n, S, between, r, least, known, start=tried[r])
     exact = np.nan
-    if options.noise == "auto":
+    if options.noise == "auto" and counting is None:
         first = tried[min(tried)]
         exact = -2 * fit_downstream(n, S, between, first.W[:d])
         exact += n_parameters_downstream(p, d, len(n)) * float(np.log(n.sum()))
@@ -145,7 +149,7 @@ def _told(
     m: Moments, n: np.ndarray, options: Options, scale: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return noise variances (p,) that are known to be there, and those that are known; in units of the features."""
-    counting = getattr(m, "noise", None)
+    counting = m.noise
     least = None if counting is None else n @ counting / n.sum() / scale**2
     if not isinstance(options.noise, Mapping):
         return least, None
@@ -168,12 +172,12 @@ def _reduced(
     S: np.ndarray,
     between: np.ndarray,
     scale: np.ndarray,
-    best: Factors,
+    best: FactorModel,
     known: np.ndarray | None,
     criteria: Mapping[int, float],
     exact: float,
 ) -> Reduction:
-    W, counting = best.W / scale, getattr(m, "noise", None)
+    W, counting = best.W / scale, m.noise
     psi = best.psi * scale**2
     N = np.repeat(np.eye(len(W))[None], len(n), axis=0)
     if counting is not None:
@@ -188,7 +192,7 @@ def _reduced(
 
 
 def _directions(
-    best: Factors, precision: np.ndarray, known: np.ndarray | None, N: float
+    best: FactorModel, precision: np.ndarray, known: np.ndarray | None, N: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return in which directions (m, r, r) the noise of y is unknown, one deviation each, and ``log ψ`` along them."""
     Q = best.Q

@@ -97,6 +97,14 @@ class Fit:
         return self.model.feature_noise
 
     @property
+    def noise_options(self) -> dict[str, Any]:
+        """What was decided about noise, as options: a refit to the same data need not decide again."""
+        if self.model.feature_noise is None:
+            return {"noise": "none"}
+        noise = "features" if self.options.noise == "auto" else self.options.noise
+        return {"noise": noise, "n_latents": self.details["n_factors"]}
+
+    @property
     def method(self) -> str:
         return self.options.method
 
