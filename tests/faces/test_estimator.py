@@ -24,7 +24,7 @@ FEATURES = [f"g{j}" for j in range(6)]
 def samples():
     truth = ld.simulate.random_model(3, 6, density=1, rng=2)
     X, y = ld.simulate.sample(truth, 400, rng=0)
-    # features of their own noise, so that they have all six dimensions
+    # noise of every feature's own, so that they have all six dimensions
     return X + 0.05 * np.random.default_rng(1).normal(size=X.shape), y
 
 
@@ -75,9 +75,19 @@ def test_latents_are_named_after_contexts(samples, fitted):
     assert list(frame.columns) == fitted.latents_
 
 
-def test_transform_and_back(samples, fitted):
-    Z = fitted.transform(samples[0])
-    np.testing.assert_allclose(fitted.transform(fitted.inverse_transform(Z)), Z, atol=1e-9)
+def test_transform_and_back(samples):
+    exact = LatentDAG(control="control", noise="none").fit(*samples)
+    Z = exact.transform(samples[0])
+    np.testing.assert_allclose(exact.transform(exact.inverse_transform(Z)), Z, atol=1e-9)
+
+
+def test_noisy_features_give_posterior_means(samples, fitted):
+    """Of noise that was found, latents are shrunken, and less uncertain than their unbiased estimates."""
+    model = fitted.model_
+    assert model.feature_noise is not None
+    Z, unbiased = fitted.transform(samples[0]), (samples[0] - model.offset) @ model.unmixing.T
+    assert (Z.std(axis=0) < unbiased.std(axis=0)).all()
+    assert (model.latent_std_error > 0).all()
     with pytest.raises(ValueError, match="Z has 2 columns, but there are 3 latents"):
         fitted.inverse_transform(Z[:, :2])
 

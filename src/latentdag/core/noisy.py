@@ -161,6 +161,32 @@ def information_factor(point: Point) -> tuple[Array, Array]:
         ridge *= 100
 
 
+def _line_search(
+    design: Design, mechanisms: Sequence[Mechanism], state: State, point: Point, now: Slope, step: Array, gain: float
+) -> tuple[State, Point, Slope] | None:
+    """Return where a step leads that was halved until it climbs; None if nowhere.
+
+    Where the climb is far from what was promised, the parabola through it tells a better length.
+    """
+
+    def at(size: float) -> tuple[State, Point, Slope] | None:
+        moved = state.moved(point, size * step)
+        there = noisy_point(design, mechanisms, moved)
+        new = slope(design, moved, there)
+        return None if new is None else (moved, there, new)
+
+    size = 1.0
+    while size > 1e-6:
+        found = at(size)
+        rise = -np.inf if found is None else found[2].value - now.value
+        if found is not None and rise >= 1e-4 * size * gain:
+            best = gain * size / max(2 * gain - rise / size, 0.25 * gain)
+            other = at(best) if not 0.7 < best / size < 1.5 else None
+            return found if other is None or other[2].value < found[2].value else other
+        size /= 2
+    return None
+
+
 def climb_noisy(
     design: Design, start: State, mechanisms: Sequence[Mechanism], gain_tol: float, max_iter: int, at_least: float
 ) -> tuple[State, float, float] | None:
@@ -180,15 +206,8 @@ def climb_noisy(
             return None
         if not gain > gain_tol:
             break
-        size = 1.0
-        while size > 1e-6:
-            moved = state.moved(point, size * step)
-            there = noisy_point(design, mechanisms, moved)
-            new = slope(design, moved, there)
-            if new is not None and new.value >= now.value + 1e-4 * size * gain:
-                break
-            size /= 2
-        else:
+        moved = _line_search(design, mechanisms, state, point, now, step, gain)
+        if moved is None:
             break
-        state, point, now = moved, there, new
+        state, point, now = moved
     return state, now.value, gain

@@ -90,7 +90,7 @@ def _maximize_noisy(
     state, value, gain = found
     state, d, r = state.of_unit_variance(design.S_bar), len(H), H.shape[1]
     rows = np.vstack([state.rows[:d, :d], state.rows[r:, :d]])
-    return Optimum(state.H[:d], value, rows, gain, bool(gain <= max(gain_tol, CONVERGED)), state)
+    return Optimum(state.H[:d], value, rows, gain, bool(gain <= max(gain_tol, CONVERGED, 1e-9 * abs(value))), state)
 
 
 def _quasi_newton(

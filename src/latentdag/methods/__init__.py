@@ -4,6 +4,7 @@
 ``fitting``       ``fit``, the one door: checks the moments and calls a method
 ``options``       ``Options``: everything that a fit can be told, for every door
 ``design``        from moments to the arrays of the core: whitening, shrinkage, who targets what
+``reduction``     from noisy features to the few numbers per sample that latents are seen in
 ``likelihood``    maximum likelihood with a search for order and graph, the default
 ``starts``        where that search starts
 ``rivals``        second solutions for latents whose causes nobody intervened on
