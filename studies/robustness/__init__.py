@@ -8,7 +8,7 @@ Unintervened: no context targets a source, or the last effect; there the likelih
 `unintervened="upstream"`. Latents are scored by the contexts that target them. A run is flagged where the membership
 test rejects at 5 %.
 
-What breaks is in :mod:`latentdag.experiments.off_model`. Because latents are scored by their contexts, fits with more
+What breaks is in :mod:`.off_model`. Because latents are scored by their contexts, fits with more
 or fewer latents than the truth can be compared too.
 """
 
@@ -20,18 +20,30 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from latentdag.data.moments import Moments
+from latentdag import Fit, LatentModel, Moments, membership_test, off_targets, simulate
 from latentdag.errors import OutlierWarning
-from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import Figures, figure, number_ticks, share_legend, tidy
-from latentdag.experiments.fits import METHODS, attempt, failures
-from latentdag.experiments.off_model import BREAKS
-from latentdag.experiments.tables import Column, Table, mean_of, table_by
-from latentdag.inference.membership import membership_test
-from latentdag.inference.targets import off_targets
-from latentdag.methods.result import Fit
-from latentdag.model import simulate
-from latentdag.model.model import LatentModel
+from latentdag.experiments import (
+    CONVENTIONS,
+    METHODS,
+    Cell,
+    Column,
+    Experiment,
+    Figures,
+    Outcome,
+    Row,
+    Settings,
+    Table,
+    attempt,
+    failures,
+    figure,
+    grid,
+    mean_of,
+    number_ticks,
+    share_legend,
+    table_by,
+    tidy,
+)
+from studies.robustness.off_model import BREAKS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -240,4 +252,4 @@ def _draw_counts(part: pd.DataFrame) -> "Figure":
     return made
 
 
-EXPERIMENT = Experiment.of(__name__, "Off the model", models=50, quick_models=3, chunk=4)
+STUDY = Experiment.of(__name__, "Off the model", models=50, quick_models=3, chunk=4, command="python -m studies")

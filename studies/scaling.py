@@ -16,12 +16,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import Figures, figure, number_ticks, share_legend, tidy
-from latentdag.experiments.fits import METHODS, attempt
+from latentdag import metrics, simulate
+from latentdag.experiments import (
+    METHODS,
+    Cell,
+    Experiment,
+    Figures,
+    Outcome,
+    Row,
+    Settings,
+    Table,
+    attempt,
+    figure,
+    grid,
+    number_ticks,
+    share_legend,
+    tidy,
+)
 from latentdag.experiments.synthetic import CURVES
-from latentdag.experiments.tables import Table
-from latentdag.model import metrics, simulate
 
 SAMPLES = 100_000
 
@@ -154,4 +166,12 @@ def _reference(ax: Any, middle: pd.Series, power: int) -> None:
     ax.plot(x[shown], y[shown], color="#8a8a8a", ls="--", label="growth of K²p³")
 
 
-EXPERIMENT = Experiment.of(__name__, "Time and memory", models=3, quick_models=1, chunk=1, timed=("seconds", "peak_mb"))
+STUDY = Experiment.of(
+    __name__,
+    "Time and memory",
+    models=3,
+    quick_models=1,
+    chunk=1,
+    timed=("seconds", "peak_mb"),
+    command="python -m studies",
+)
