@@ -20,7 +20,9 @@ import pandas as pd
 
 from latentdag import LatentModel, equivalent_models, identify_partial_order, observational_contexts, simulate
 from latentdag import counterexamples as ce
-from latentdag.experiments import Cell, Experiment, Figures, Outcome, Row, Settings, figure, grid, tidy
+from latentdag.experiments import Cell, Experiment, Outcome, Row, Settings, figure, tidy
+from latentdag.experiments.base import grid
+from latentdag.experiments.draw import Figures
 from latentdag.identification.equivalence import relative_gap
 from latentdag.model.posets import closure_graph
 

@@ -17,22 +17,10 @@ import numpy as np
 import pandas as pd
 
 from latentdag import metrics, simulate
-from latentdag.experiments import (
-    METHODS,
-    Cell,
-    Experiment,
-    Figures,
-    Outcome,
-    Row,
-    Settings,
-    Table,
-    attempt,
-    figure,
-    grid,
-    number_ticks,
-    share_legend,
-    tidy,
-)
+from latentdag.experiments import Cell, Experiment, Outcome, Row, Settings, Table, attempt, figure, share_legend, tidy
+from latentdag.experiments.base import grid
+from latentdag.experiments.draw import Figures, number_ticks
+from latentdag.experiments.fits import METHODS
 from latentdag.experiments.synthetic import CURVES
 
 SAMPLES = 100_000

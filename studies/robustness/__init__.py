@@ -23,12 +23,9 @@ import pandas as pd
 from latentdag import Fit, LatentModel, Moments, membership_test, off_targets, simulate
 from latentdag.errors import OutlierWarning
 from latentdag.experiments import (
-    CONVENTIONS,
-    METHODS,
     Cell,
     Column,
     Experiment,
-    Figures,
     Outcome,
     Row,
     Settings,
@@ -36,13 +33,14 @@ from latentdag.experiments import (
     attempt,
     failures,
     figure,
-    grid,
-    mean_of,
-    number_ticks,
     share_legend,
     table_by,
     tidy,
 )
+from latentdag.experiments.base import CONVENTIONS, grid
+from latentdag.experiments.draw import Figures, number_ticks
+from latentdag.experiments.fits import METHODS
+from studies.means import mean_of
 from studies.robustness.off_model import BREAKS
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import latentdag as ld
-from studies import scaling
+from studies import means, scaling
 from studies.__main__ import load, main
 from studies.robustness import off_model
 from studies.robustness.off_model import BREAKS
@@ -21,7 +21,8 @@ def quick(tmp_path, name, models=2):
 
 
 def test_examples():
-    assert doctest.testmod(scaling) == (0, 1)
+    assert [doctest.testmod(module).attempted for module in (means, scaling)] == [1, 1]
+    assert doctest.testmod(means).failed == doctest.testmod(scaling).failed == 0
 
 
 def test_identifiability(tmp_path):

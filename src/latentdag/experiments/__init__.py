@@ -17,29 +17,26 @@ the repository.
 Both are made of these parts:
 
 =============  ==============================================================
-``base``       what an experiment is: cells, rows, a summary, figures, a page
+``base``       what an experiment is: cells, rows, a summary of tables, figures, a page
 ``runner``     cells run in parallel, and after a kill
 ``draw``       figures of experiments
 ``fits``       one fit and how far it is from the truth
 ``page``       the page of an experiment
-``tables``     tables of a summary
 =============  ==============================================================
 """
 
 from importlib import import_module
 
-from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import Figures, figure, number_ticks, share_legend, tidy
-from latentdag.experiments.fits import METHODS, attempt, failures
+from latentdag.experiments.base import Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
+from latentdag.experiments.draw import figure, share_legend, tidy
+from latentdag.experiments.fits import attempt, failures
 from latentdag.experiments.page import page as page_of  # noqa: F401
 from latentdag.experiments.page import summary as summary_of  # noqa: F401
 from latentdag.experiments.runner import chunk_folder, run_cells  # noqa: F401
-from latentdag.experiments.tables import Column, Table, mean_of, mean_or_none, table_by
 
 __all__ = [
-    "CONVENTIONS", "METHODS", "NAMES", "Cell", "Column", "Experiment", "Figures", "Outcome", "Row", "Settings", "Table",
-    "attempt", "failures", "figure", "grid", "load", "mean_of", "mean_or_none", "number_ticks", "share_legend",
-    "table_by", "tidy",
+    "NAMES", "Cell", "Column", "Experiment", "Outcome", "Row", "Settings", "Table", "attempt", "failures", "figure",
+    "load", "share_legend", "table_by", "tidy",
 ]  # fmt: skip
 
 #: In the order in which ``latentdag reproduce all`` runs them.

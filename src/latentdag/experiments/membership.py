@@ -20,10 +20,9 @@ from scipy import stats
 from scipy.integrate import trapezoid
 
 from latentdag.data.moments import Moments
-from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
+from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, Table, grid
 from latentdag.experiments.draw import Curve, Figures, figure, share_legend, tidy
 from latentdag.experiments.fits import attempt
-from latentdag.experiments.tables import Table
 from latentdag.inference.omnibus import omnibus_test
 from latentdag.inference.ranks import rank_test
 from latentdag.model import simulate
