@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from latentdag.core.linalg import max_entry_scale
 from latentdag.data.moments import Moments
@@ -158,9 +159,7 @@ def sample(
     rng = np.random.default_rng(rng)
     counts = _counts(model, n)
     X = np.vstack([model.sample(size, context, rng, noise) for context, size in counts.items()])
-    labels = np.empty(len(X), dtype=object)
-    labels[:] = [context for context, size in counts.items() for _ in range(size)]
-    return X, labels
+    return X, pd.Series(list(counts), dtype=object).repeat(list(counts.values())).to_numpy()
 
 
 def _counts(model: LatentModel, n: int | Mapping[Hashable, int]) -> dict[Hashable, int]:
