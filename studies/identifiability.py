@@ -21,7 +21,6 @@ import pandas as pd
 from latentdag import LatentModel, equivalent_models, identify_partial_order, observational_contexts, simulate
 from latentdag import counterexamples as ce
 from latentdag.experiments import Cell, Experiment, Outcome, Row, Settings, figure, tidy
-from latentdag.experiments.base import grid
 from latentdag.experiments.draw import Figures
 from latentdag.identification.equivalence import relative_gap
 from latentdag.model.posets import closure_graph
@@ -74,7 +73,7 @@ LATENTS = 4
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
     named = [{"part": "pair", "name": name} for name in PAIRS] + [{"part": "control", "name": name} for name in TIES]
-    drawn = grid(settings, part=("missing", "soft"))
+    drawn = settings.grid(part=("missing", "soft"))
     return named + [{"part": cell["part"], "name": f"model {cell['model']}", **cell} for cell in drawn]
 
 

@@ -18,7 +18,6 @@ import pandas as pd
 
 from latentdag import metrics, simulate
 from latentdag.experiments import Cell, Experiment, Outcome, Row, Settings, Table, attempt, figure, share_legend, tidy
-from latentdag.experiments.base import grid
 from latentdag.experiments.draw import Figures, number_ticks
 from latentdag.experiments.fits import METHODS
 from latentdag.experiments.synthetic import CURVES
@@ -42,7 +41,7 @@ def cells(settings: Settings) -> list[dict[str, Any]]:
     most = 2 if settings.quick else None
     sizes = [{"sweep": "latents", "d": d, "p": d} for d in LATENTS[:most]]
     sizes += [{"sweep": "features", "d": FIXED_LATENTS, "p": p} for p in FEATURES[:most]]
-    made = [{**cell.pop("size"), **cell} for cell in grid(settings, size=sizes, method=METHODS)]
+    made = [{**cell.pop("size"), **cell} for cell in settings.grid(size=sizes, method=METHODS)]
     return [cell for cell in made if cell["d"] <= LARGEST[cell["method"]]]
 
 

@@ -37,7 +37,7 @@ from latentdag.experiments import (
     table_by,
     tidy,
 )
-from latentdag.experiments.base import CONVENTIONS, grid
+from latentdag.experiments.base import CONVENTIONS
 from latentdag.experiments.draw import Figures, number_ticks
 from latentdag.experiments.fits import METHODS
 from studies.means import mean_of
@@ -60,7 +60,7 @@ def cells(settings: Settings) -> list[dict[str, Any]]:
     every = QUICK if settings.quick else [(name, level) for name, levels in BREAKS.items() for level in levels]
     kinds = [{"break": name, "level": level, "n": SAMPLES} for name, level in every]
     kinds += [{"break": "none", "level": "0", "n": n} for n in (COUNTS[:1] if settings.quick else COUNTS)]
-    made = grid(settings, convention=CONVENTIONS[: 1 if settings.quick else 2], kind=kinds)
+    made = settings.grid(convention=CONVENTIONS[: 1 if settings.quick else 2], kind=kinds)
     return [{"convention": cell["convention"], **cell.pop("kind"), **cell} for cell in made]
 
 

@@ -47,6 +47,17 @@ class Settings:
     quick: bool = False
     fit: Path | None = None
 
+    def grid(self, unit: str = "model", **axes: Iterable[Any]) -> list[dict[str, Any]]:
+        """Return one cell per combination of values and per random model, the last axis fastest.
+
+        Examples
+        --------
+        >>> Settings(models=2, seed=7).grid(n=[10])
+        [{'n': 10, 'model': 0, 'seed': 7}, {'n': 10, 'model': 1, 'seed': 7}]
+        """
+        every: dict[str, Iterable[Any]] = {**axes, unit: range(self.models), "seed": [self.seed]}
+        return [dict(zip(every, values, strict=True)) for values in product(*every.values())]
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -134,18 +145,6 @@ class Experiment:
         """Return the user's choices, with this experiment's defaults for what was left open."""
         default = self.quick_models if quick else self.models
         return Settings(default if models is None else models, seed, quick, fit)
-
-
-def grid(settings: Settings, unit: str = "model", **axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return one cell per combination of values and per random model, the last axis fastest.
-
-    Examples
-    --------
-    >>> grid(Settings(models=2, seed=7), n=[10])
-    [{'n': 10, 'model': 0, 'seed': 7}, {'n': 10, 'model': 1, 'seed': 7}]
-    """
-    every: dict[str, Iterable[Any]] = {**axes, unit: range(settings.models), "seed": [settings.seed]}
-    return [dict(zip(every, values, strict=True)) for values in product(*every.values())]
 
 
 def table_by(rows: pd.DataFrame, by: Sequence[str], columns: Mapping[str, Column]) -> Table:

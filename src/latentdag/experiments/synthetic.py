@@ -18,18 +18,7 @@ from scipy import stats
 
 from latentdag.core.search import search
 from latentdag.data.moments import Moments
-from latentdag.experiments.base import (
-    CONVENTIONS,
-    Cell,
-    Column,
-    Experiment,
-    Outcome,
-    Row,
-    Settings,
-    Table,
-    grid,
-    table_by,
-)
+from latentdag.experiments.base import CONVENTIONS, Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
 from latentdag.experiments.draw import Curve, Figures, panels
 from latentdag.experiments.fits import BOUND, error_rows, failures
 from latentdag.methods.assembly import finish
@@ -69,7 +58,7 @@ CENTRES = {"median": "medians and quartiles of", "mean": "means of"}
 
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
-    return grid(settings, convention=CONVENTIONS, n=QUICK_SIZES if settings.quick else SIZES)
+    return settings.grid(convention=CONVENTIONS, n=QUICK_SIZES if settings.quick else SIZES)
 
 
 def run(cell: Cell, shared: None) -> list[Row]:
