@@ -130,14 +130,7 @@ def sample_moments(model: LatentModel, n: int | Mapping[Hashable, int], rng: Any
         mean, covariance = draw_moments(law.mean, np.hstack([law.factor, law.residual_factor]), size, rng)
         means.append(mean)
         covariances.append(covariance)
-    return Moments.from_covariances(
-        covariances,
-        list(counts.values()),
-        contexts=model.contexts,
-        control=model.control,
-        means=means,
-        feature_names=model.feature_names,
-    )
+    return model.labelled(means, covariances, list(counts.values()))
 
 
 def sample(
