@@ -1,1 +1,1 @@
-"""Studies of real data. They belong to the repository, not to the installed package; see studies/README.md."""
+"""Studies of ours. They belong to the repository, not to the installed package; see studies/README.md."""

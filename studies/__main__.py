@@ -9,7 +9,7 @@ from pathlib import Path
 from latentdag.cli.reproduce import reproduce, said_of
 from latentdag.experiments import Experiment
 
-NAMES = ("interferon", "light_tunnel")
+NAMES = ("identifiability", "robustness", "scaling", "interferon", "light_tunnel")
 
 
 def load(name: str) -> Experiment:
@@ -20,13 +20,14 @@ def load(name: str) -> Experiment:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the study that the command line names; returns the exit code, 2 for what the user can mend."""
-    parser = argparse.ArgumentParser(prog="python -m studies", description="Run one study of real data.")
+    parser = argparse.ArgumentParser(prog="python -m studies", description="Run one study.")
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--out", type=Path, default=Path("reproduced"), help="folder for results (%(default)s)")
     parser.add_argument("--models", type=int, help="random draws per setting")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a small grid, to see that it runs")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--scheduler", help="address of a Dask scheduler instead of processes")
     asked = vars(parser.parse_args(arguments))
     study, out = load(asked.pop("name")), asked.pop("out")
     try:

@@ -1,7 +1,7 @@
 """The gallery: a page per experiment, made of what a run of it wrote, and one that shows them all.
 
 Runs of full size are committed in docs/experiments. For an experiment that has none, a quick one is run here, and its
-page says so. Studies of real data (the folder studies) are shown where a run is committed: their data are not here.
+page says so. Studies (the folder studies) are shown where a run is committed: some take long, and some need data.
 """
 
 import json
@@ -25,8 +25,8 @@ the page looks like. Its numbers are not results.
 
 ABOUT = """# Experiments
 
-Every figure and number here was written by `latentdag reproduce NAME`, or by `python -m studies NAME` for studies of
-real data. The pages are made of these files. To run one yourself, at full size or small:
+Every figure and number here was written by `latentdag reproduce NAME`, or by `python -m studies NAME` for our
+studies. The pages are made of these files. To run one yourself, at full size or small:
 
 ```sh
 latentdag reproduce synthetic --out runs

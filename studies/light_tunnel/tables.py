@@ -2,9 +2,10 @@
 
 import pandas as pd
 
-from latentdag.experiments import Column, Outcome, Settings, Table, failures, mean_of, mean_or_none, table_by
+from latentdag.experiments import Column, Outcome, Settings, Table, failures, table_by
 from studies.decompositions import NAMES
 from studies.light_tunnel.machine import COLOURS, MAIN, TWINS
+from studies.means import mean_of, mean_or_none
 
 OTHERS = ("projection", "projection, about the control", *NAMES)
 GOOD = 0.98  #: cosine of a row that counts as recovered

@@ -187,7 +187,7 @@ def test_a_full_disk_leaves_the_old_result_and_says_so(command, table, tmp_path,
     arguments = {
         "moments": ["moments", *data], "fit": ["fit", *data, "--method", "closed-form", "--bootstrap", "1"],
         "simulate": ["simulate", "--samples", "20"],
-        "reproduce": ["reproduce", "identifiability", "--quick", "--models", "1"],
+        "reproduce": ["reproduce", "membership", "--quick", "--models", "1"],
     }[command]  # fmt: skip
     assert run(app, [*arguments, "--out", str(out)]).exit_code == 0
     before = contents(tmp_path)

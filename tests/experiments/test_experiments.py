@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,12 +14,11 @@ from typer.testing import CliRunner
 import latentdag as ld
 from latentdag import experiments
 from latentdag.cli.app import app
-from latentdag.experiments import off_model
 from latentdag.experiments.fits import cramer_rao
-from latentdag.experiments.off_model import BREAKS
 from latentdag.experiments.runner import run_cells
 from latentdag.experiments.semisynthetic import default_model, truncated
 from latentdag.experiments.synthetic import from_the_truth
+from studies import identifiability
 
 from runs import check_folder
 
@@ -89,60 +87,6 @@ def test_membership(tmp_path):
     assert min(line["AUC, right"] for line in areas if line["test"] == "rank test") > 0.95
 
 
-def test_identifiability(tmp_path):
-    rows, _ = quick(tmp_path, "identifiability")
-    assert rows["moment_gap"].max() < 1e-10
-    pairs = rows[rows["part"] == "pair"]
-    # in one pair nothing is hidden: the latents are the same, and an edge is turned round
-    assert ((pairs["unmixing_gap"] > 0.1) | (pairs["edges_first"] != pairs["edges_second"])).all()
-    assert (rows["double_gap"].dropna() < 1e-10).all()
-    assert rows.loc[rows["part"] == "soft", "closure_identified"].all()
-    control = rows[rows["part"] == "control"].set_index("name")
-    assert control["admissible"].to_dict() == {
-        "one latent": "0, 1",
-        "star, d = 2": "0",
-        "star, d = 4": "0",
-        "cancellation": "0",
-    }
-    assert control.loc["cancellation", "by_the_rule"] == "2"
-
-
-@pytest.mark.slow
-def test_robustness(tmp_path):
-    rows, _ = quick(tmp_path, "robustness")
-    tested = rows[(rows["method"] == "likelihood") & (rows["n"] == 2_500)].set_index("break")
-    assert tested.loc["off-target", "flagged_robust"].all()
-    assert set(rows.loc[rows["break"] == "unintervened", "method"]) > {"likelihood", "likelihood, upstream"}
-    on_model = rows[(rows["break"] == "none") & (rows["n"] == 2_500) & (rows["method"] == "likelihood")]
-    assert (on_model["correlation"] > 0.99).all()
-
-
-@pytest.mark.parametrize("name", list(BREAKS))
-def test_every_break_draws_samples_of_every_context(name):
-    truth = ld.simulate.random_model(3, 4, rng=0)
-    for draw in BREAKS[name].values():
-        X, contexts = draw(truth, 50, np.random.default_rng(0))
-        kept = len(truth.contexts) - (name == "unintervened")
-        assert X.shape == (50 * kept, 4)
-        assert len(set(contexts)) == kept
-        assert np.isfinite(X).all()
-
-
-def test_breaks_of_size_nothing_are_the_model():
-    truth = ld.simulate.random_model(rng=1)
-    exact = truth.moments()
-    for draw in (
-        partial(off_model.curved_effects, size=0.0),
-        partial(off_model.off_target, size=0.0),
-        partial(off_model.weak, strength=1.0),
-        partial(off_model.measurement_noise, size=0.0),
-    ):
-        m = ld.Moments.from_samples(*draw(truth, 20_000, np.random.default_rng(0)), control="control")
-        s = np.sqrt(np.diagonal(exact.covariances, axis1=1, axis2=2))
-        gap = np.abs(m.covariances - exact.covariances) / (s[:, :, None] * s[:, None, :])
-        assert gap.max() < 0.06
-
-
 def test_semisynthetic_from_any_fit(tmp_path):
     truth = ld.simulate.random_model(3, 5, rng=2)
     ld.fit(ld.simulate.sample_moments(truth, 100_000, rng=0)).save(tmp_path / "fit.npz")
@@ -169,14 +113,6 @@ def test_a_fit_that_cannot_generate_is_refused(tmp_path):
     done = run(app, ["reproduce", "semisynthetic", "--fit", str(tmp_path / "soft.npz"), "--out", str(tmp_path)])
     assert done.exit_code == 2
     assert "perfect intervention" in done.output
-
-
-@pytest.mark.slow
-def test_scaling(tmp_path):
-    rows, _ = quick(tmp_path, "scaling", models=1)
-    assert set(rows["method"]) == {"projection", "closed-form", "likelihood"}
-    assert (rows["peak_mb"] > 0).all()
-    assert "differ from run to run" in (tmp_path / "scaling/README.md").read_text()
 
 
 def small(run, n=10, chunk=3):
@@ -212,7 +148,7 @@ def test_finished_chunks_are_not_computed_again(tmp_path):
 
 def test_a_dask_cluster_gives_the_same_rows(tmp_path):
     distributed = pytest.importorskip("distributed")
-    experiment = experiments.load("identifiability")
+    experiment = identifiability.STUDY
     settings = experiment.settings(models=2, quick=True)
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None

@@ -1,4 +1,4 @@
-"""What an experiment is: cells, rows, a summary, figures and a page."""
+"""What an experiment is: cells, rows, a summary of tables, figures and a page."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from latentdag.experiments.tables import Table
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: What identifies one independent piece of work, and one line of its result: plain values by name.
 Cell = Mapping[str, Any]
 Row = dict[str, Any]
+
+#: A table: its lines, each with values by column.
+Table = list[dict[str, Any]]
+
+#: A column of a table, computed from the rows of one group.
+Column = Callable[[pd.DataFrame], Any]
 
 #: The two readings of the paper's numbers; see :mod:`latentdag.simulate`.
 CONVENTIONS = ("figures", "text")
@@ -42,6 +46,17 @@ class Settings:
     seed: int = 0
     quick: bool = False
     fit: Path | None = None
+
+    def grid(self, unit: str = "model", **axes: Iterable[Any]) -> list[dict[str, Any]]:
+        """Return one cell per combination of values and per random model, the last axis fastest.
+
+        Examples
+        --------
+        >>> Settings(models=2, seed=7).grid(n=[10])
+        [{'n': 10, 'model': 0, 'seed': 7}, {'n': 10, 'model': 1, 'seed': 7}]
+        """
+        every: dict[str, Iterable[Any]] = {**axes, unit: range(self.models), "seed": [self.seed]}
+        return [dict(zip(every, values, strict=True)) for values in product(*every.values())]
 
 
 @dataclass(frozen=True)
@@ -132,13 +147,15 @@ class Experiment:
         return Settings(default if models is None else models, seed, quick, fit)
 
 
-def grid(settings: Settings, unit: str = "model", **axes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return one cell per combination of values and per random model, the last axis fastest.
+def table_by(rows: pd.DataFrame, by: Sequence[str], columns: Mapping[str, Column]) -> Table:
+    """Group rows, in the order in which groups appear, and compute every column of each group.
 
     Examples
     --------
-    >>> grid(Settings(models=2, seed=7), n=[10])
-    [{'n': 10, 'model': 0, 'seed': 7}, {'n': 10, 'model': 1, 'seed': 7}]
+    >>> table_by(pd.DataFrame({"n": [2, 1, 2]}), ["n"], {"rows": len})
+    [{'n': 2, 'rows': 2}, {'n': 1, 'rows': 1}]
     """
-    every: dict[str, Iterable[Any]] = {**axes, unit: range(settings.models), "seed": [settings.seed]}
-    return [dict(zip(every, values, strict=True)) for values in product(*every.values())]
+    return [
+        {**dict(zip(by, values, strict=True)), **{name: column(part) for name, column in columns.items()}}
+        for values, part in rows.groupby(list(by), sort=False)
+    ]

@@ -4,7 +4,7 @@ The Cramér–Rao bound on a true model says how accurate any unbiased estimator
 Information and standard errors).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import networkx as nx
@@ -23,11 +23,17 @@ from latentdag.model.model import LatentModel
 METHODS = ("projection", "closed-form", "likelihood")
 BOUND = "Cramér–Rao bound"
 
-#: What :func:`error_row` measures of a fit.
-MEASURES = (
-    "order_correct", "unmixing_error", "structural_error", "unmixing_error_fixed", "structural_error_fixed",
-    "correlation", "shd", "converged",
-)  # fmt: skip
+#: What :func:`error_row` measures of a fit, given the truth.
+MEASURES: dict[str, Callable[[LatentModel, Fit], Any]] = {
+    "order_correct": lambda truth, found: bool(metrics.targets_correct(truth, found) == 1.0),
+    "unmixing_error": metrics.unmixing_error,
+    "structural_error": metrics.structural_error,
+    "unmixing_error_fixed": lambda truth, found: metrics.unmixing_error(truth, found, "truth-index"),
+    "structural_error_fixed": lambda truth, found: metrics.structural_error(truth, found, "truth-index"),
+    "correlation": lambda truth, found: float(metrics.latent_correlations(truth, found).mean()),
+    "shd": metrics.shd,
+    "converged": lambda truth, found: bool(found.converged),
+}
 
 
 def attempt(m: Moments, method: str, **options: Any) -> tuple[Fit | None, str]:
@@ -43,19 +49,8 @@ def error_row(truth: LatentModel, found: Fit | None, failure: str = "") -> Row:
 
     ``order_correct`` is the paper's: all targets agree after matching over S(G).
     """
-    row: Row = {**dict.fromkeys(MEASURES), "failure": failure}
-    if found is None:
-        return row
-    return row | {
-        "order_correct": bool(metrics.targets_correct(truth, found) == 1.0),
-        "unmixing_error": metrics.unmixing_error(truth, found),
-        "structural_error": metrics.structural_error(truth, found),
-        "unmixing_error_fixed": metrics.unmixing_error(truth, found, "truth-index"),
-        "structural_error_fixed": metrics.structural_error(truth, found, "truth-index"),
-        "correlation": float(metrics.latent_correlations(truth, found).mean()),
-        "shd": metrics.shd(truth, found),
-        "converged": bool(found.converged),
-    }
+    measured = {name: None if found is None else measure(truth, found) for name, measure in MEASURES.items()}
+    return {**measured, "failure": failure}
 
 
 def error_rows(truth: LatentModel, m: Moments, n: int, more: Iterable[tuple[str, Fit]] = ()) -> list[Row]:

@@ -20,10 +20,9 @@ from scipy import stats
 from scipy.integrate import trapezoid
 
 from latentdag.data.moments import Moments
-from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
+from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, Table
 from latentdag.experiments.draw import Curve, Figures, figure, share_legend, tidy
 from latentdag.experiments.fits import attempt
-from latentdag.experiments.tables import Table
 from latentdag.inference.omnibus import omnibus_test
 from latentdag.inference.ranks import rank_test
 from latentdag.model import simulate
@@ -45,7 +44,7 @@ LEVEL = 0.05
 
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
-    return grid(settings, convention=CONVENTIONS, n=SIZES[-1:] if settings.quick else SIZES, targets=(1, 2))
+    return settings.grid(convention=CONVENTIONS, n=SIZES[-1:] if settings.quick else SIZES, targets=(1, 2))
 
 
 def run(cell: Cell, shared: None) -> list[Row]:

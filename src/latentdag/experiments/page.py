@@ -5,8 +5,7 @@ from typing import Any
 
 from latentdag import __version__
 from latentdag.data.store import to_plain
-from latentdag.experiments.base import Experiment, Outcome, Settings
-from latentdag.experiments.tables import markdown_table
+from latentdag.experiments.base import Experiment, Outcome, Settings, Table
 
 #: Rows of a table that the page shows; the summary has all of them.
 MOST_ROWS = 60
@@ -50,3 +49,25 @@ def command(experiment: Experiment, settings: Settings) -> str:
     words = [experiment.command, experiment.name, f"--models {settings.models}", f"--seed {settings.seed}"]
     words += ["--quick"] * settings.quick + ([f"--fit {settings.fit.name}"] if settings.fit is not None else [])
     return " ".join(words)
+
+
+def markdown_table(table: Table) -> list[str]:
+    """Return the lines of a table."""
+    if not table:
+        return ["(empty)"]
+    columns = list(table[0])
+    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
+    lines += [" | ".join(_shown(row.get(name)) for name in columns) for row in table]
+    return [f"| {line} |" for line in lines]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value).replace("|", "\\|")

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.data.moments import Moments
-from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
+from latentdag.experiments.base import Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
 from latentdag.experiments.draw import Figures, panels
 from latentdag.experiments.fits import BOUND, METHODS, error_rows, failures
 from latentdag.experiments.synthetic import (
@@ -29,7 +29,6 @@ from latentdag.experiments.synthetic import (
     error_columns,
     fraction_right,
 )
-from latentdag.experiments.tables import Column, Table, table_by
 from latentdag.methods.fitting import fit
 from latentdag.methods.result import Fit
 from latentdag.model import simulate
@@ -55,7 +54,7 @@ BIOLOGY, DEPTH = 0.5, 0.3
 
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
-    return grid(settings, "dataset", n=SIZES[::4] if settings.quick else SIZES)
+    return settings.grid("dataset", n=SIZES[::4] if settings.quick else SIZES)
 
 
 def generative_model(settings: Settings) -> LatentModel:

@@ -18,10 +18,9 @@ from scipy import stats
 
 from latentdag.core.search import search
 from latentdag.data.moments import Moments
-from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
+from latentdag.experiments.base import CONVENTIONS, Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
 from latentdag.experiments.draw import Curve, Figures, panels
 from latentdag.experiments.fits import BOUND, error_rows, failures
-from latentdag.experiments.tables import Column, Table, table_by
 from latentdag.methods.assembly import finish
 from latentdag.methods.design import edge_rules, prepare
 from latentdag.methods.options import DEFAULT
@@ -59,7 +58,7 @@ CENTRES = {"median": "medians and quartiles of", "mean": "means of"}
 
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
-    return grid(settings, convention=CONVENTIONS, n=QUICK_SIZES if settings.quick else SIZES)
+    return settings.grid(convention=CONVENTIONS, n=QUICK_SIZES if settings.quick else SIZES)
 
 
 def run(cell: Cell, shared: None) -> list[Row]:

@@ -23,9 +23,10 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag import __version__
 from latentdag.data.moments import Moments
+from latentdag.data.sources.reader import digest
 from latentdag.errors import clear_numerics
 from latentdag.inference.replicates import Checkpoint, Piece, Reference, refit
-from latentdag.inference.resampling import Blocks, Gaussian, block_moments, digest
+from latentdag.inference.resampling import Blocks, Gaussian, block_moments
 from latentdag.inference.stability import Bootstrap
 from latentdag.methods.fitting import check_design
 from latentdag.methods.fitting import fit as fit_moments
@@ -224,4 +225,4 @@ def _fingerprint(model: LatentModel) -> str:
     """Return a short hash of a model."""
     arrays, meta = model.to_parts()
     named = [part for name in sorted(arrays) for part in (name, arrays[name])]
-    return digest(json.dumps(meta, sort_keys=True), *named)[:16]
+    return digest(json.dumps(meta, sort_keys=True), *named)

@@ -24,6 +24,7 @@ from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.inference.omnibus import omnibus_test
 from latentdag.inference.shared_targets import target_groups
 from latentdag.methods.fitting import fit
+from latentdag.uncertainty.changed import NOTE
 
 
 @clear_numerics
@@ -83,11 +84,7 @@ def observational_context_test(
     table.insert(1, "gap", table["loglik"].max() - table["loglik"])
     table.insert(5, "plausible", table["p_value"] > alpha)
     table.attrs["plausible"] = tuple(table.index[table["plausible"]])
-    table.attrs["note"] = (
-        "p-values are corrected by the fourth moments of the samples"
-        if data is not None
-        else "p-values assume Gaussian samples; data=(X, contexts) corrects for other laws"
-    )
+    table.attrs["note"] = NOTE[data is not None]
     return table
 
 

@@ -67,15 +67,15 @@ def leave_out(joint: Joint, omnibus: Omnibus, alpha: float) -> LeftOut:
     gain: dict[Hashable, float] = {}
     sure = LeftOut({}, ())
     for more in range(min(AT_MOST, len(labels) // 2), 0, -1):
-        tried = {label: _without(joint, design, best, k) for k, label in enumerate(labels) if k}
+        tried = {label: _searched(joint, release(design, k), best) for k, label in enumerate(labels) if k}
         left = {label: excess(fewer[2]) for label, fewer in tried.items()}
         gain = gain or {label: 1 - value / max(whole, 1e-300) for label, value in left.items()}
         label, before = min(left, key=lambda c: left[c]), excess(found)
         design, best, found = tried[label]
         if p_value(found) <= alpha and left[label] > (1 - 1 / more) * before:
             break  # so few contexts cannot account for it all
-        if left[label] < before / 2:
-            design, best, found = _looked_again(joint, design, best, found, lambda good: p_value(good) > alpha)
+        if left[label] < before / 2 and p_value(found) <= alpha:  # refusing is worth a second look
+            design, best, found = _searched(joint, design, best, lambda good: p_value(good) > alpha)
         labels.remove(label)
         out.append(label)
         if p_value(found) > alpha or excess(found) < whole / 10:
@@ -85,21 +85,15 @@ def leave_out(joint: Joint, omnibus: Omnibus, alpha: float) -> LeftOut:
     return replace(sure, gain=gain)
 
 
-def _without(joint: Joint, design: Design, best: FullOrder, k: int) -> tuple[Design, FullOrder, Goodness]:
-    """Return the design without context k, its best order near that of all, and how well it fits."""
-    fewer = release(design, k)
-    found = best_full_order(fewer, best.optimum.H, best.order, joint.permit, lambda full: True) or best
-    return fewer, found, goodness_of(fewer, found)
-
-
-def _looked_again(
-    joint: Joint, design: Design, best: FullOrder, found: Goodness, fits: Callable[[Goodness], bool]
+def _searched(
+    joint: Joint, design: Design, best: FullOrder, fits: Callable[[Goodness], bool] | None = None
 ) -> tuple[Design, FullOrder, Goodness]:
-    """Return the same after a further search, where it does not fit: refusing is worth a second look."""
-    if fits(found):
-        return design, best, found
-    again = best_full_order(
-        design, best.optimum.H, best.order, joint.permit, lambda full: fits(goodness_of(design, full))
+    """Return a design, its best order near a given one, and how well it fits.
+
+    The search looks no further than near the given order, or, if it is told what ``fits``, until something does.
+    """
+    found = best_full_order(
+        design, best.optimum.H, best.order, joint.permit, lambda full: fits is None or fits(goodness_of(design, full))
     )
-    best = again or best
+    best = found or best
     return design, best, goodness_of(design, best)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -143,9 +144,7 @@ def _labels(
             reading["features"] = list(reader.feature_names)
     finally:
         reader.close()
-    labels = np.empty(len(present), dtype=object)
-    labels[:] = present
-    labels = labels[codes]
+    labels = pd.Series(present, dtype=object).to_numpy()[codes]
     moved = np.ones(len(codes), dtype=bool)
     if among == "perturbed":
         moved = codes != list(present).index(lb.check_control(control, present, np.bincount(codes)))

@@ -21,6 +21,7 @@ from latentdag.core.linalg import range_basis, symmetrize, triangular_of_product
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.second_pass import deviations
+from latentdag.data.sources.reader import digest
 from latentdag.errors import clear_numerics
 from latentdag.model.model import LatentModel
 from latentdag.model.simulate import draw_moments
@@ -39,14 +40,6 @@ def context_rng(seed: int, replicate: int, context: Hashable) -> np.random.Gener
     """Return the random numbers of one context in one replicate, whatever the other contexts and their order."""
     word = hashlib.sha256(repr(context).encode()).digest()[:16]
     return np.random.default_rng([seed, replicate, *np.frombuffer(word, dtype="<u4").tolist()])
-
-
-def digest(*parts: str | np.ndarray) -> str:
-    """Return a hash of texts and arrays."""
-    found = hashlib.sha256()
-    for part in parts:
-        found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
-    return found.hexdigest()
 
 
 def canonical_factor(S: np.ndarray) -> np.ndarray:
@@ -103,7 +96,8 @@ class Gaussian:
 
     def digest(self) -> str:
         """Return a hash of everything that a draw depends on, except the seed."""
-        return digest(_header("gaussian", self.around), self.around.counts, self.around.means, self.around.covariances)
+        m = self.around
+        return digest("gaussian", *_names(m), m.counts, m.means, m.covariances)
 
 
 @dataclass(frozen=True)
@@ -151,11 +145,11 @@ class Blocks:
 
     def digest(self) -> str:
         """Return a hash of everything that a draw depends on, except the seed."""
-        return digest(_header("blocks", self.of), self.of.counts, *self.counts, *self.sums, *self.scatters)
+        return digest("blocks", *_names(self.of), self.of.counts, *self.counts, *self.sums, *self.scatters)
 
 
-def _header(kind: str, m: Moments) -> str:
-    return repr((kind, [lb.as_label(c) for c in m.contexts], m.control, m.feature_names))
+def _names(m: Moments) -> tuple[Any, ...]:
+    return [lb.as_label(c) for c in m.contexts], m.control, m.feature_names
 
 
 @clear_numerics

@@ -20,6 +20,7 @@ is a finding, not a failure of the test.
 import html
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -86,11 +87,9 @@ class TargetGroups:
         """One row per pair of contexts, most alike first: cosine, p-value, whether in one group, and in words."""
         group_of = {c: g for g, group in enumerate(self.groups) for c in group}
         rows = []
-        for i, a in enumerate(self.contexts):
-            for j in range(i + 1, len(self.contexts)):
-                b, cosine, p = self.contexts[j], self.cosines.iat[i, j], self.p_values.iat[i, j]
-                together = group_of[a] == group_of[b]
-                rows.append((a, b, cosine, p, together, self._in_words(cosine, p, together)))
+        for (i, a), (j, b) in combinations(enumerate(self.contexts), 2):
+            cosine, p, together = self.cosines.iat[i, j], self.p_values.iat[i, j], group_of[a] == group_of[b]
+            rows.append((a, b, cosine, p, together, self._in_words(cosine, p, together)))
         table = pd.DataFrame(rows, columns=["context", "other", "cosine", "p_value", "together", "reading"])
         table["context"], table["other"] = (lb.as_index([row[i] for row in rows]) for i in (0, 1))
         return table.sort_values("cosine", ascending=False, kind="stable", ignore_index=True)

@@ -270,14 +270,8 @@ class Bootstrap:
             failures = dict(meta["failures"])
             if len(failures) < len(meta["failures"]):
                 raise FieldError("failures", "has a replicate twice")
-            return cls(
-                latents=tuple(meta["latents"]),
-                contexts=tuple(meta["contexts"]),
-                failures=failures,
-                warnings=meta["warnings"],
-                settings=meta["settings"],
-                **arrays,
-            )
+            fields: dict[str, Any] = {**arrays, **{name: meta[name] for name in _FILE.fields}, "failures": failures}
+            return cls(**fields | {name: tuple(meta[name]) for name in ("latents", "contexts")})
 
 
 def check_replicates(

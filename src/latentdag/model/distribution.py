@@ -179,22 +179,14 @@ def log_likelihood(model: "LatentModel", m: Moments) -> float:
     # volume on the feature space: X = G Z stretches latent volume by sqrt(det GᵀG), and H undoes it where G = H†
     G, sign = (H.T, -2) if model.loadings is None else (model.loadings, 2)
     stretch = sign * np.log(np.abs(np.diagonal(np.linalg.qr(G, mode="r")))).sum()
-    n, away = m.counts, m.means - model.offset
-    control = model.law()
-    B = control.structural @ H
-    means, log_variances, total = np.square(away @ B.T), np.log(control.noise_variance), 0.0
+    n, total, in_control = m.counts, 0.0, model.structural() @ H
     for k, context in enumerate(m.contexts):
-        S, mean, within = m.covariances[k], away[k], (n[k] - 1) / n[k]
-        # every noise is as in the control, except those of the context's targets
-        squares = np.einsum("ij,ij->i", B @ S, B) * within + means[k]
-        log_variance = log_variances.copy()
-        law = model.law(context)
-        for i, _ in law._changes():
-            variance = law.noise_variance[i]
-            b = H[i] - law.weights[i] @ H
-            squares[i] = (b @ S @ b * within + (b @ mean - law.shift[i]) ** 2) / variance
-            log_variance[i] = np.log(variance)
-        total += n[k] * (log_variance.sum() + squares.sum())
+        law, B = model.law(context), in_control.copy()
+        for i, _ in law._changes():  # every other noise is as in the control
+            B[i] = (H[i] - law.weights[i] @ H) / np.sqrt(law.noise_variance[i])
+        means = B @ (m.means[k] - model.offset) - law.shift / np.sqrt(law.noise_variance)
+        squares = np.einsum("ij,ij->", B @ m.covariances[k], B) * (n[k] - 1) / n[k] + means @ means
+        total += n[k] * (np.log(law.noise_variance).sum() + squares)
     # the graph has no cycle, so the determinant of B is the product of its diagonal
     return float(-0.5 * (total + n.sum() * (stretch + model.n_latents * np.log(2 * np.pi))))
 

@@ -180,6 +180,12 @@ class LatentModel:
             graph.add_edge(self.latents[j], self.latents[i], weight=float(self.weights[i, j]))
         return graph
 
+    def index(self, latent: str) -> int:
+        """Return the row of a latent."""
+        if latent not in self.latents:
+            raise ValueError(f"no latent {latent!r}; the model has {list(self.latents)}")
+        return self.latents.index(latent)
+
     def law(self, context: Hashable | None = None) -> Law:
         """Return the exact distribution of latents and features in one context; ``None`` is the control."""
         if context is None or context == self.control:
@@ -210,14 +216,11 @@ class LatentModel:
         ``counts`` only sets the sample sizes that the :class:`Moments` claims.
         """
         laws = [self.law(context) for context in self.contexts]
-        return Moments.from_covariances(
-            [law.covariance for law in laws],
-            counts,
-            contexts=self.contexts,
-            control=self.control,
-            means=[law.mean for law in laws],
-            feature_names=self.feature_names,
-        )
+        return self.labelled([law.mean for law in laws], [law.covariance for law in laws], counts)
+
+    def labelled(self, means: Any, covariances: Any, counts: Any) -> Moments:
+        """Return means (K+1, p) and covariances (K+1, p, p) as moments of the model's contexts and features."""
+        return Moments.from_covariances(covariances, counts, self.contexts, self.control, means, self.feature_names)
 
     def sample(self, n: int, context: Hashable | None = None, rng: Any = None, noise: str = "gaussian") -> np.ndarray:
         """Draw n feature vectors (n, p); ``noise`` is one of :data:`latentdag.model.distribution.NOISES`."""
@@ -257,8 +260,7 @@ class LatentModel:
 
     def _change(self, latent: str, change: Any, kind: str) -> Intervention:
         """Return the intervention on one latent that :meth:`intervene` was told in words."""
-        if latent not in self.latents:
-            raise ValueError(f"no latent {latent!r}; the model has {list(self.latents)}")
+        self.index(latent)  # refuses a name that is none of the model's
         if change is None or change is ...:
             known = [(c, v) for c, v in self.interventions.items() if latent in v.targets]
             alone = [pair for pair in known if len(pair[1].targets) == 1] or known
@@ -370,12 +372,12 @@ class LatentModel:
 
     def renamed(self, names: Mapping[str, str]) -> "LatentModel":
         """Return the same model with latents called by other names; names left out stay."""
-        unknown = [name for name in names if name not in self.latents]
-        if unknown:
-            raise ValueError(f"no latent {unknown[0]!r}; the model has {list(self.latents)}")
+        new = list(self.latents)
+        for old, name in names.items():
+            new[self.index(old)] = name
         return replace(
             self,
-            latents=tuple(names.get(name, name) for name in self.latents),
+            latents=tuple(new),
             interventions={context: value.renamed(names) for context, value in self.interventions.items()},
         )
 

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from latentdag.core.linalg import max_entry_scale
 from latentdag.data.moments import Moments
@@ -129,14 +130,7 @@ def sample_moments(model: LatentModel, n: int | Mapping[Hashable, int], rng: Any
         mean, covariance = draw_moments(law.mean, np.hstack([law.factor, law.residual_factor]), size, rng)
         means.append(mean)
         covariances.append(covariance)
-    return Moments.from_covariances(
-        covariances,
-        list(counts.values()),
-        contexts=model.contexts,
-        control=model.control,
-        means=means,
-        feature_names=model.feature_names,
-    )
+    return model.labelled(means, covariances, list(counts.values()))
 
 
 def sample(
@@ -158,9 +152,7 @@ def sample(
     rng = np.random.default_rng(rng)
     counts = _counts(model, n)
     X = np.vstack([model.sample(size, context, rng, noise) for context, size in counts.items()])
-    labels = np.empty(len(X), dtype=object)
-    labels[:] = [context for context, size in counts.items() for _ in range(size)]
-    return X, labels
+    return X, pd.Series(list(counts), dtype=object).repeat(list(counts.values())).to_numpy()
 
 
 def _counts(model: LatentModel, n: int | Mapping[Hashable, int]) -> dict[Hashable, int]:

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import Figures, figure, number_ticks, share_legend, tidy
-from latentdag.experiments.fits import METHODS, attempt
+from latentdag import metrics, simulate
+from latentdag.experiments import Cell, Experiment, Outcome, Row, Settings, Table, attempt, figure, share_legend, tidy
+from latentdag.experiments.draw import Figures, number_ticks
+from latentdag.experiments.fits import METHODS
 from latentdag.experiments.synthetic import CURVES
-from latentdag.experiments.tables import Table
-from latentdag.model import metrics, simulate
 
 SAMPLES = 100_000
 
@@ -42,7 +41,7 @@ def cells(settings: Settings) -> list[dict[str, Any]]:
     most = 2 if settings.quick else None
     sizes = [{"sweep": "latents", "d": d, "p": d} for d in LATENTS[:most]]
     sizes += [{"sweep": "features", "d": FIXED_LATENTS, "p": p} for p in FEATURES[:most]]
-    made = [{**cell.pop("size"), **cell} for cell in grid(settings, size=sizes, method=METHODS)]
+    made = [{**cell.pop("size"), **cell} for cell in settings.grid(size=sizes, method=METHODS)]
     return [cell for cell in made if cell["d"] <= LARGEST[cell["method"]]]
 
 
@@ -154,4 +153,12 @@ def _reference(ax: Any, middle: pd.Series, power: int) -> None:
     ax.plot(x[shown], y[shown], color="#8a8a8a", ls="--", label="growth of K²p³")
 
 
-EXPERIMENT = Experiment.of(__name__, "Time and memory", models=3, quick_models=1, chunk=1, timed=("seconds", "peak_mb"))
+STUDY = Experiment.of(
+    __name__,
+    "Time and memory",
+    models=3,
+    quick_models=1,
+    chunk=1,
+    timed=("seconds", "peak_mb"),
+    command="python -m studies",
+)

@@ -9,10 +9,9 @@ from functools import partial
 
 import numpy as np
 
-from latentdag.model import simulate
+from latentdag import Intervention, LatentModel, simulate
 from latentdag.model.distribution import standard_noise
-from latentdag.model.intervention import Change, Intervention
-from latentdag.model.model import LatentModel
+from latentdag.model.intervention import Change
 
 Samples = tuple[np.ndarray, np.ndarray]
 Draw = Callable[[LatentModel, int, np.random.Generator], Samples]

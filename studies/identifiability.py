@@ -18,14 +18,11 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import Figures, figure, tidy
-from latentdag.identification import counterexamples as ce
-from latentdag.identification.equivalence import equivalent_models, relative_gap
-from latentdag.identification.identify import identify_partial_order
-from latentdag.identification.reduce import observational_contexts
-from latentdag.model import simulate
-from latentdag.model.model import LatentModel
+from latentdag import LatentModel, equivalent_models, identify_partial_order, observational_contexts, simulate
+from latentdag import counterexamples as ce
+from latentdag.experiments import Cell, Experiment, Outcome, Row, Settings, figure, tidy
+from latentdag.experiments.draw import Figures
+from latentdag.identification.equivalence import relative_gap
 from latentdag.model.posets import closure_graph
 
 if TYPE_CHECKING:
@@ -76,7 +73,7 @@ LATENTS = 4
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
     named = [{"part": "pair", "name": name} for name in PAIRS] + [{"part": "control", "name": name} for name in TIES]
-    drawn = grid(settings, part=("missing", "soft"))
+    drawn = settings.grid(part=("missing", "soft"))
     return named + [{"part": cell["part"], "name": f"model {cell['model']}", **cell} for cell in drawn]
 
 
@@ -263,4 +260,6 @@ def _draw_candidates(missing: pd.DataFrame) -> "Figure":
     return made
 
 
-EXPERIMENT = Experiment.of(__name__, "What is identified", models=100, quick_models=10, chunk=25)
+STUDY = Experiment.of(
+    __name__, "What is identified", models=100, quick_models=10, chunk=25, command="python -m studies"
+)

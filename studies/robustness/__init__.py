@@ -8,7 +8,7 @@ Unintervened: no context targets a source, or the last effect; there the likelih
 `unintervened="upstream"`. Latents are scored by the contexts that target them. A run is flagged where the membership
 test rejects at 5 %.
 
-What breaks is in :mod:`latentdag.experiments.off_model`. Because latents are scored by their contexts, fits with more
+What breaks is in :mod:`.off_model`. Because latents are scored by their contexts, fits with more
 or fewer latents than the truth can be compared too.
 """
 
@@ -20,18 +20,28 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from latentdag.data.moments import Moments
+from latentdag import Fit, LatentModel, Moments, membership_test, off_targets, simulate
 from latentdag.errors import OutlierWarning
-from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, grid
-from latentdag.experiments.draw import Figures, figure, number_ticks, share_legend, tidy
-from latentdag.experiments.fits import METHODS, attempt, failures
-from latentdag.experiments.off_model import BREAKS
-from latentdag.experiments.tables import Column, Table, mean_of, table_by
-from latentdag.inference.membership import membership_test
-from latentdag.inference.targets import off_targets
-from latentdag.methods.result import Fit
-from latentdag.model import simulate
-from latentdag.model.model import LatentModel
+from latentdag.experiments import (
+    Cell,
+    Column,
+    Experiment,
+    Outcome,
+    Row,
+    Settings,
+    Table,
+    attempt,
+    failures,
+    figure,
+    share_legend,
+    table_by,
+    tidy,
+)
+from latentdag.experiments.base import CONVENTIONS
+from latentdag.experiments.draw import Figures, number_ticks
+from latentdag.experiments.fits import METHODS
+from studies.means import mean_of
+from studies.robustness.off_model import BREAKS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +60,7 @@ def cells(settings: Settings) -> list[dict[str, Any]]:
     every = QUICK if settings.quick else [(name, level) for name, levels in BREAKS.items() for level in levels]
     kinds = [{"break": name, "level": level, "n": SAMPLES} for name, level in every]
     kinds += [{"break": "none", "level": "0", "n": n} for n in (COUNTS[:1] if settings.quick else COUNTS)]
-    made = grid(settings, convention=CONVENTIONS[: 1 if settings.quick else 2], kind=kinds)
+    made = settings.grid(convention=CONVENTIONS[: 1 if settings.quick else 2], kind=kinds)
     return [{"convention": cell["convention"], **cell.pop("kind"), **cell} for cell in made]
 
 
@@ -240,4 +250,4 @@ def _draw_counts(part: pd.DataFrame) -> "Figure":
     return made
 
 
-EXPERIMENT = Experiment.of(__name__, "Off the model", models=50, quick_models=3, chunk=4)
+STUDY = Experiment.of(__name__, "Off the model", models=50, quick_models=3, chunk=4, command="python -m studies")

@@ -10,6 +10,7 @@ from scipy import linalg
 from latentdag.core.exact import TOLERANCE
 from latentdag.core.linalg import range_basis, symmetrize
 from latentdag.errors import clear_numerics
+from latentdag.identification.identify import as_precisions
 from latentdag.model.intervention import Intervention
 from latentdag.model.model import LatentModel
 
@@ -62,9 +63,7 @@ def deviation_scores(precisions: Any, tol: float = TOLERANCE) -> np.ndarray:
     >>> deviation_scores([np.diag([1.0, 1.0]), np.diag([2.0, 1.0]), np.diag([1.0, 3.0])])
     array([2, 3, 3])
     """
-    Theta = np.asarray(precisions, dtype=float)
-    if Theta.ndim != 3 or Theta.shape[1] != Theta.shape[2]:
-        raise ValueError(f"precisions must have shape (K+1, p, p), got {Theta.shape}")
+    Theta, _, _ = as_precisions(precisions)
     U = range_basis(symmetrize(Theta.mean(axis=0)))
     P = symmetrize(U.T @ Theta @ U)
     ranks = np.zeros((len(P), len(P)), dtype=int)
