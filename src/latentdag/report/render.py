@@ -1,8 +1,9 @@
 """From the dict to a page: self-contained, and inert whatever the labels in the data are.
 
-Text goes into the page through jinja2's escaping, data through JSON in which no character can end a script element.
-On top of that the page carries a content-security policy that names the one script and the one style sheet by their
-hash and forbids every load: a label that slipped through would still not run.
+Pages are templates of jinja2, which stand beside the modules: ``page.html`` and ``page.md``. All that is filled into
+one is escaped, for HTML or for markdown; data go in as JSON in which no character can end a script element. On top of
+that a page carries a content-security policy that names the one script and the one style sheet by their hash and
+forbids every load: a label that slipped through would still not run.
 """
 
 import base64
@@ -16,10 +17,10 @@ from latentdag.data.store import write_atomically
 from latentdag.methods.result import Fit
 from latentdag.optional import optional
 from latentdag.report.results import Results
-from latentdag.report.text import read_file, show, to_markdown
+from latentdag.report.text import escape, read_file, show
 
-#: Characters that end a script element, open a comment in one, or end a line in old JavaScript.
-UNSAFE = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
+#: Rows of a table beyond which markdown is not read.
+MOST_ROWS = 200
 
 
 def write(fit: Fit | Results, path: str | os.PathLike[str], moments: Any = None, **options: Any) -> Path:
@@ -54,35 +55,27 @@ def to_json(report: dict[str, Any]) -> str:
 
 def to_html(report: dict[str, Any]) -> str:
     """Return the dict of :func:`latentdag.report.collect` as one page that loads nothing."""
-    style, script = style_sheet(), read_file("script.js")
-    return filled(
-        read_file("page.html"),
-        r=report,
-        most=max((abs(edge["standardized_weight"]) for edge in report["edges"]), default=0.0),
-        has_q=any(edge["q_value"] is not None for edge in report["edges"]),
-        style=style,
-        script=script,
-        style_hash=inline_hash(style),
-        script_hash=inline_hash(script),
-        data=json.dumps(report, allow_nan=False, separators=(",", ":")).translate(UNSAFE),
-    )
+    return filled("report/page.html", r=report)
+
+
+def to_markdown(report: dict[str, Any]) -> str:
+    """Return the dict of :func:`latentdag.report.collect` as markdown, for notebooks, issues and pull requests."""
+    return filled("report/page.md", r=report, most_rows=MOST_ROWS)
 
 
 def filled(template: str, **values: Any) -> str:
-    """Return a page of HTML: a template of jinja2 with values in it, all of them escaped; ``show`` is a filter."""
-    jinja2 = optional("jinja2", "report", "an HTML page")
+    """Return a page of HTML or markdown: a template of jinja2 with values in it, all of them escaped."""
+    jinja2 = optional("jinja2", "report", "a page")
+    escaping: dict[str, Any] = {"finalize": escape} if template.endswith(".md") else {"autoescape": True}
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, **escaping
     )
-    environment.filters["show"] = show
-    return str(environment.from_string(template).render(**values))
+    environment.globals["file"] = read_file
+    environment.filters |= {"show": show, "digest": _digest}
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return str(environment.from_string(read_file(template)).render(**values))
 
 
-def inline_hash(text: str) -> str:
+def _digest(text: str) -> str:
     """Return the hash by which a content-security policy allows an inline script or style sheet."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def style_sheet() -> str:
-    """Return the style sheet of every page that latentdag writes."""
-    return read_file("style.css")

@@ -1,22 +1,21 @@
 """The page of the workflow: what it says, as one HTML file that loads nothing, or as markdown.
 
-``content`` collects sentences, warnings and tables as plain types. Words that do not depend on the data are in
-``page.json``, with the columns of the tables: each has a key, a title and a kind. Text reaches the HTML through
-jinja2's escaping. A content-security policy forbids scripts and loads, so that no label of the data can run.
+``content`` collects sentences, warnings and tables as plain types, from which the templates ``page.html`` and
+``page.md`` are filled. Words that do not depend on the data are in ``page.json``, with the columns of the tables: each
+has a key, a title and a kind. A content-security policy forbids scripts and loads: no label of the data can run.
 """
 
 import base64
 import io
 import json
 import os
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from latentdag.data.store import to_plain, write_atomically
-from latentdag.report import citation, escape, filled, inline_hash, show, style_sheet, versions
+from latentdag.report import citation, filled, read_file, show, versions
 from latentdag.workflow.figures import hazard_forest, survival_graph
 
 if TYPE_CHECKING:
@@ -36,34 +35,14 @@ def write(found: "Workflow", path: str | os.PathLike[str], report_link: str | No
 
 def to_html(found: "Workflow", report_link: str | None = None) -> str:
     """Return the page as HTML: one file, no script, nothing to load."""
-    style = style_sheet() + _read("page.css")
-    return filled(
-        _read("page.html"),
-        page=content(found, report_link),
-        drawn={name: _image(figure) for name, figure in figures(found).items()},
-        style=style,
-        allowed=inline_hash(style),
-        cite=citation(),
-        versions=versions(),
-    )
+    drawn = {name: _image(figure) for name, figure in figures(found).items()}
+    page = content(found, report_link)
+    return filled("workflow/page.html", page=page, drawn=drawn, cite=citation(), versions=versions())
 
 
 def to_markdown(found: "Workflow", report_link: str | None = None) -> str:
     """Return the page as markdown, without figures."""
-    page = content(found, report_link)
-    warning = [f"**{page['refused']}**", ""] if page["refused"] else []
-    lines = [f"# {escape(page['title'])}", "", *warning, *(f"- {escape(text)}" for text in page["sentences"])]
-    if report_link:
-        lines += ["", f"The fit itself: [{escape(report_link)}]({report_link})."]
-    lines += ["", "## Before you trust it", "", *(f"- {escape(text)}" for text in page["care"])]
-    lines += ["", "## What went in", "", *(f"- {escape(text)}" for text in page["chosen"])]
-    for title, columns, records in page["tables"].values():
-        rows = [[label for _, label, _ in columns]]
-        rows += [[escape(show(record.get(key), kind)) for key, _, kind in columns] for record in records]
-        head, *body = ("| " + " | ".join(row) + " |" for row in rows)
-        lines += ["", f"## {escape(title)}", "", head, "|" + " --- |" * len(columns), *body]
-    lines += ["", "## Methods", "", *(part for text in page["methods"] for part in (escape(text), ""))]
-    return "\n".join(lines)
+    return filled("workflow/page.md", page=content(found, report_link))
 
 
 def figures(found: "Workflow") -> dict[str, Any]:
@@ -87,10 +66,6 @@ def _image(figure: Any) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def _read(name: str) -> str:
-    return (files("latentdag.workflow") / name).read_text(encoding="utf-8")
-
-
 def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]:
     """Return everything the page says, as plain types."""
     m, fit = found.moments, found.fit
@@ -104,7 +79,7 @@ def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]
     ]  # fmt: skip
     top = _strongest(found)
     left_out = ", ".join(f"{c} ({n})" for c, n in found.choice.left_out.items())
-    words = json.loads(_read("page.json"))
+    words = json.loads(read_file("workflow/page.json"))
     records = {
         "contexts": contexts,
         "edges": _rows(found.edges),
