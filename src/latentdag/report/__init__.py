@@ -17,8 +17,7 @@ that is said about a fit is computed once, in :class:`Results`; whatever shows a
 ``evidence``  the tests behind the first page
 ``records``   contexts, latents, edges and effects, one record each
 ``drawing``   the latent graph as boxes and curves
-``text``      values and labels as text
-``render``    the dict as HTML, markdown or JSON
+``text``      the dict, and single values, as HTML, markdown or JSON
 ============  =======================================================
 
 The pages are the templates ``page.html`` and ``page.md``. Wording that is the same in every report (verdicts, methods,
@@ -26,9 +25,8 @@ whom to cite, columns of tables) is in ``words.toml``.
 """
 
 from latentdag.report.about import citation, moments_hash, versions  # noqa: F401
-from latentdag.report.render import filled, to_html, to_json, to_markdown, write  # noqa: F401
-from latentdag.report.results import Results, collect
-from latentdag.report.text import read_file, show  # noqa: F401
+from latentdag.report.results import Results, collect, write
+from latentdag.report.text import filled, read_file, show, to_html, to_json, to_markdown  # noqa: F401
 
 #: What users call. The other names above are for the pages of :mod:`latentdag.workflow` and the command line.
 __all__ = ["Results", "collect", "to_html", "to_json", "to_markdown", "write"]
