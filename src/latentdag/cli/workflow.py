@@ -56,9 +56,7 @@ def run_workflow(
             "moments": moments_hash(found.moments),
         }
         with place.replaced() as new:
-            # with the samples, tests and errors of the fit's own page hold without Gaussian noise too
-            page = Results(found.fit, found.moments, tests=found.membership, data=found.samples, title=found.screen)
-            files = write_result(new, Results(found.fit, found.moments), parameters, page)
+            files = write_result(new, Results(found.fit, found.moments), parameters, found.results)
             files = sorted({*files, *_write(new, found)})
     return "\n".join(found.sentences()), _as_json(found, out), files
 

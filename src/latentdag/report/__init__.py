@@ -25,6 +25,7 @@ whom to cite, columns of tables) is in ``words.toml``.
 """
 
 from latentdag.report.about import citation, moments_hash, versions  # noqa: F401
+from latentdag.report.records import latent_records  # noqa: F401
 from latentdag.report.results import Results, collect, write
 from latentdag.report.text import filled, read_file, show, to_html, to_json, to_markdown  # noqa: F401
 

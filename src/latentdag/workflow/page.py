@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from latentdag.data.store import to_plain, write_atomically
-from latentdag.report import citation, filled, read_file, show, versions
+from latentdag.report import citation, filled, latent_records, read_file, show, versions
 from latentdag.workflow.figures import hazard_forest, survival_graph
 
 if TYPE_CHECKING:
     from latentdag.workflow.steps import Workflow
+
+#: Genes named for each latent: those that correlate most with it among the control cells.
+N_GENES = 4
 
 
 def write(found: "Workflow", path: str | os.PathLike[str], report_link: str | None = None) -> Path:
@@ -77,13 +80,13 @@ def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]
         }
         for c, n in zip(m.contexts[1:], m.counts[1:], strict=True)
     ]  # fmt: skip
-    top = _strongest(found)
+    top = {z["latent"]: z["features"] for z in latent_records(fit, [], N_GENES)}
     left_out = ", ".join(f"{c} ({n})" for c, n in found.choice.left_out.items())
     words = json.loads(read_file("workflow/page.json"))
     records = {
         "contexts": contexts,
         "edges": _rows(found.edges),
-        "latents": [{**row, "genes": top[str(row["score"])]} for row in _rows(found.latents)],
+        "latents": [{**row, "genes": _said_of_genes(top[str(row["score"])])} for row in _rows(found.latents)],
         "genes": _rows(found.genes.sort_values("p_value", kind="stable")),
     }
     said = {
@@ -112,14 +115,5 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     return table.reset_index().to_dict("records")
 
 
-def _strongest(found: "Workflow", n: int = 4) -> dict[str, str]:
-    """Return the genes that correlate most with each latent among the control cells."""
-    scaled = found.fit.model.rescaled("unit-variance")
-    S = scaled.covariance()
-    deviation = S.diagonal() ** 0.5
-    said = {}
-    for i, name in enumerate(scaled.latents):
-        r = S @ scaled.unmixing[i] / deviation
-        order = sorted(range(len(r)), key=lambda j: -abs(r[j]))[:n]
-        said[name] = ", ".join(f"{scaled.feature_names[j]} {show(float(r[j]), 'number')}" for j in order)
-    return said
+def _said_of_genes(features: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{each['feature']} {show(float(each['correlation']), 'number')}" for each in features)
