@@ -144,14 +144,14 @@ def moments(
     """Compute count, mean and covariance of every context, in one pass over data of any size; goes on after a kill."""
     from latentdag.cli.files import read_moments
     from latentdag.cli.place import reserved
-    from latentdag.cli.run import unfinished_moments
     from latentdag.data import labels as lb
 
     if out.suffix != ".npz":
         raise ValueError(f"{out}: moments are written as .npz")
     source = _source(context_column, control, layer, adjust, robust=robust, counts=counts, depth=depth)
     with reserved(out, "moments", file=True) as place:
-        found = read_moments(data, **source, checkpoint=unfinished_moments(place, data, source), progress=progress)
+        sums = place.unfinished("moments", [str(data.resolve()), source])
+        found = read_moments(data, **source, checkpoint=sums, progress=progress)
         found.save(out)
     rows = dict(zip(lb.text_names(found.contexts), found.counts.tolist(), strict=True))
     said = {"control": str(found.control), "features": found.n_features, "counts": rows}

@@ -83,6 +83,11 @@ class Results:
         if not (isinstance(self.n_features, int) and self.n_features >= 1):
             raise ValueError(f"n_features must be a positive whole number, got {self.n_features!r}")
 
+    @property
+    def digest(self) -> str | None:
+        """The SHA-256 of the moments; None without them."""
+        return None if self.moments is None else moments_hash(self.moments)
+
     @cached_property
     def uncertainty(self) -> Uncertainty:
         """How well the parameters are known; with ``data``, one pass over the samples."""
@@ -173,7 +178,7 @@ class Results:
                     "method": fit.method,
                     "options": fit.options.to_json(),
                     "bootstrap": settings,
-                    "moments_sha256": None if self.moments is None else moments_hash(self.moments),
+                    "moments_sha256": self.digest,
                     "created": self.created,
                 },
             }
