@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_array, check
 
 from latentdag.core.exact import TOLERANCE
 from latentdag.data import labels as lb
-from latentdag.data.moments import Moments
+from latentdag.data.moments import Moments, moments
 from latentdag.data.second_pass import Samples, pieces
 from latentdag.data.sources.annotated import obs_column
 from latentdag.methods.fitting import fit
@@ -219,7 +219,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     def _rows(self, X: Any, y: Any) -> Samples | None:
         """Return the samples behind the moments of a fit once more; lazy ones are not computed twice."""
         if _is_from(X, "anndata"):
-            return pieces(X, y) if isinstance(y, str) else (X.X, _as_labels(y))
+            return pieces(X, y if isinstance(y, str) else _as_labels(y))
         if _is_from(X, "dask"):
             return None
         return self._checked(X, reset=False, ensure_all_finite=False), _as_labels(y)
@@ -229,16 +229,11 @@ class LatentDAG(TransformerMixin, BaseEstimator):
             self._remember_features(adata.n_vars, adata.var_names)
         else:
             adata = adata[:, list(self.model_.feature_names)]
-        if not isinstance(y, str):  # labels from elsewhere: the rows need no column of their own
-            if adata.isbacked:
-                raise ValueError(
-                    "for a backed AnnData, put the labels in a column of obs and name it: fit(adata, 'guide')"
-                )
-            contexts = _as_labels(y)
-            control, names = self._control(contexts, adata.n_obs, reset), list(adata.var_names)
-            return Moments.from_samples(adata.X, contexts, control, names, robust=self.robust and reset)
-        control = self._control(obs_column(adata, y), adata.n_obs, reset)
-        return Moments.from_anndata(adata, y, control, robust=self.robust and reset)
+        contexts = obs_column(adata, y) if isinstance(y, str) else _as_labels(y)
+        control, robust = self._control(contexts, adata.n_obs, reset), self.robust and reset
+        if isinstance(y, str):
+            return Moments.from_anndata(adata, y, control, robust=robust)
+        return moments(adata, contexts, control, robust=robust)  # labels from elsewhere: no column of obs
 
     def _control(self, contexts: Any, n_rows: int, reset: bool) -> Hashable | None:
         """Return the control's label in these rows; None where rows to be scored have no control."""
