@@ -12,7 +12,7 @@ import numpy as np
 
 from latentdag.core.multiplicity import holm
 from latentdag.data import labels as lb
-from latentdag.methods.verdict import idle_reasons
+from latentdag.methods.verdict import and_list, idle_reasons
 from latentdag.report.evidence import ALPHA
 from latentdag.report.text import WORDS, show
 from latentdag.uncertainty.standard_errors import SHRUNK
@@ -45,13 +45,6 @@ def overall(checks: Sequence[Check], first: Sequence[str] = ()) -> Check:
     """Return the worst status, with one sentence about it; ``first``, what must be said before."""
     worst = min((check["status"] for check in checks), key=STATUSES.index)
     return {"status": worst, "text": " ".join([*first, WORDS["verdicts"][worst]])}
-
-
-def listed(names: Sequence[str], limit: int = 6) -> str:
-    """Return ``a, b and c``, cut where it gets long."""
-    if len(names) > limit:
-        return ", ".join(names[:limit]) + f" and {len(names) - limit} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _sentence(text: str) -> str:
@@ -104,16 +97,16 @@ def _single_targets(results: "Results") -> Found:
     test = evidence.membership
     if over and test is not None and test.in_model:  # one verdict, with one level: that of the whole
         return "note", (
-            f"{listed(over)} may change more than the target can (p ≤ {ALPHA:g} after Holm's correction), but not "
+            f"{and_list(over)} may change more than the target can (p ≤ {ALPHA:g} after Holm's correction), but not "
             f"plainly enough to refuse the model as a whole.{untested}"
         )
     if over:
         spared = [
             text for text in over if test is not None and test.fit is not None and text not in map(str, test.drop)
         ]
-        mend = f" Leaving {listed(spared)} out would not mend that." if spared else ""
+        mend = f" Leaving {and_list(spared)} out would not mend that." if spared else ""
         return "bad", (
-            f"{listed(over)} change{'s' if len(over) == 1 else ''} more than the target can: a perturbation of one "
+            f"{and_list(over)} change{'s' if len(over) == 1 else ''} more than the target can: a perturbation of one "
             f"latent changes at most two directions of the covariance, and here there are more (p ≤ {ALPHA:g} after "
             f"Holm's correction).{mend}{untested}"
         )
@@ -161,7 +154,7 @@ def _shrinkage(results: "Results") -> Found:
     few = [context for context, share in shares.items() if share > 0.5]
     if few:
         return "warn", (
-            f"More than half of the covariance of {listed(few)} is borrowed from the other contexts, for want of "
+            f"More than half of the covariance of {and_list(few)} is borrowed from the other contexts, for want of "
             "samples: their own data say little."
         )
     if shares[name] > SHRUNK:
@@ -214,7 +207,7 @@ def _ambiguous(results: "Results") -> Found:
         return "good", "None: every latent has one best candidate."
     reasons = [str(found[0].get("why", "")) for found in rivals.values() if found and isinstance(found[0], dict)]
     example = f" For example: {reasons[0]}." if reasons and reasons[0] else ""
-    return "warn", f"The data leave more than one candidate for {listed(list(rivals))}.{example}"
+    return "warn", f"The data leave more than one candidate for {and_list(list(rivals))}.{example}"
 
 
 def _edges(results: "Results") -> Found:
