@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
+from latentdag import pl
 from latentdag.data import labels as lb
 from latentdag.data import stream
 from latentdag.data.moments import Moments
@@ -168,7 +169,7 @@ def write_parquet(path: Path, table: pd.DataFrame) -> None:
 
 
 def write_figure(path: Path, figure: Any, kinds: Sequence[str] = ("svg", "png")) -> None:
-    """Save a matplotlib figure without wide margins, the same bytes every time, and close it.
+    """Write a matplotlib figure to files, and close it.
 
     Parameters
     ----------
@@ -177,11 +178,8 @@ def write_figure(path: Path, figure: Any, kinds: Sequence[str] = ("svg", "png"))
     """
     import matplotlib.pyplot as plt
 
-    with plt.rc_context({"svg.hashsalt": "latentdag"}):
-        for kind in kinds:
-            shape: dict[str, Any] = {"format": kind, "dpi": 150, "bbox_inches": "tight"}
-            shape |= {"metadata": {"Date": None}} if kind == "svg" else {}
-            write_atomically(path.with_name(f"{path.name}.{kind}"), partial(figure.savefig, **shape))
+    for kind in kinds:
+        write_atomically(path.with_name(f"{path.name}.{kind}"), partial(pl.save, figure, kind=kind))
     plt.close(figure)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from latentdag.data.store import to_plain, write_atomically
+from latentdag.pl import save
 from latentdag.report import citation, filled, latent_records, read_file, show, versions
 from latentdag.workflow.figures import hazard_forest, survival_graph
 
@@ -58,13 +59,11 @@ def figures(found: "Workflow") -> dict[str, Any]:
 
 
 def _image(figure: Any) -> str:
-    """Return a figure as the address of an embedded SVG image, the same bytes every time; closes the figure."""
-    import matplotlib
+    """Return a figure as the address of an embedded SVG image; closes the figure."""
     import matplotlib.pyplot as plt
 
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "latentdag"}):
-        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    save(figure, buffer, "svg")
     plt.close(figure)
     return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
