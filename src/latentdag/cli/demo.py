@@ -50,9 +50,8 @@ def run_demo(folder: Path, seed: int, samples: int) -> None:
 
 def _latent_table(truth: LatentModel, found: Fit) -> Table:
     """Return one line per hidden variable: how well it was recovered, and its true and estimated causes."""
-    table = Table(title="Hidden variables, causes first", title_justify="left")
-    for column in ("hit by", "correlation with truth", "true causes", "estimated causes"):
-        table.add_column(column)
+    columns = ("hit by", "correlation with truth", "true causes", "estimated causes")
+    table = Table(*columns, title="Hidden variables, causes first", title_justify="left")
     pairs = metrics.paired_latents(truth, found)
     back = {theirs: ours for ours, theirs in pairs.items()}
     correlation = metrics.latent_correlations(truth, found)

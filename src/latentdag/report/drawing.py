@@ -1,11 +1,9 @@
 """The latent graph as boxes and curves, ready to be drawn as SVG. Units are pixels."""
 
-import unicodedata
-
 import networkx as nx
 import numpy as np
 
-from latentdag.pl import Layout, layered
+from latentdag.pl import Layout, layered, short, text_width
 from latentdag.report.records import Record
 
 Edge = tuple[str, str]
@@ -20,7 +18,7 @@ BEND = (10.0, 22.0, 220.0)
 #: Latents that a row may hold: the page is wide, and scrolls.
 ROW_LENGTH = 12
 
-#: Characters of a name that a node shows.
+#: Characters of a name that a node shows; the full name is in its details.
 LABEL = 14
 
 #: Edges per latent up to which a graph is first shown whole.
@@ -29,10 +27,10 @@ MOST_PER_LATENT = 3
 
 def graph_drawing(latents: list[Record], edges: list[Record]) -> Record:
     """Return size, nodes and paths of the latent graph; one path per edge, in the order of ``edges``."""
-    short = {record["latent"]: shorten(record["latent"]) for record in latents}
-    widths = {name: max(44.0, round(20 + 8.6 * text_width(text), 1)) for name, text in short.items()}
+    labels = {record["latent"]: short(record["latent"], LABEL) for record in latents}
+    widths = {name: max(44.0, round(20 + 8.6 * text_width(text), 1)) for name, text in labels.items()}
     graph: nx.DiGraph = nx.DiGraph()
-    graph.add_nodes_from(short)
+    graph.add_nodes_from(labels)
     pairs = [(edge["source"], edge["target"]) for edge in edges]
     graph.add_edges_from(pairs)
     layout = layered(graph, {name: width + GAP for name, width in widths.items()}, BEND, ROW_LENGTH)
@@ -40,14 +38,14 @@ def graph_drawing(latents: list[Record], edges: list[Record]) -> Record:
     width, height = layout.width + 2 * MARGIN, step * layout.height + HEIGHT + 2 * MARGIN
     drawn = layout.moved(MARGIN, MARGIN + HEIGHT / 2, step, round(width, 1), round(height, 1))
     nodes = [
-        {"latent": name, "label": short[name], "x": round(drawn.place[name][0], 1),
+        {"latent": name, "label": labels[name], "x": round(drawn.place[name][0], 1),
          "y": round(drawn.place[name][1], 1), "width": widths[name], "layer": layout.place[name][1]}
-        for name in short
+        for name in labels
     ]  # fmt: skip
     return {
         "width": drawn.width,
         "height": drawn.height,
-        "threshold": _first_threshold(edges, len(short)),
+        "threshold": _first_threshold(edges, len(labels)),
         "nodes": nodes,
         "paths": [_curve(points) for points in _points(drawn, pairs, widths)],
     }
@@ -93,18 +91,3 @@ def _curve(points: list[tuple[float, float]]) -> str:
         text += f"C{x:g},{middle:g} {a:g},{middle:g} {a:g},{b:g}"
         x, y = a, b
     return text
-
-
-def text_width(text: str) -> int:
-    """Return the width of a text in columns: wide characters of East Asian scripts count twice."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
-
-
-def shorten(name: str, limit: int = LABEL) -> str:
-    """Return as much of a name as fits in a node; the full name is in its details."""
-    name = " ".join(name.split())
-    if text_width(name) <= limit:
-        return name
-    while text_width(name) >= limit:
-        name = name[:-1]
-    return name + "…"
