@@ -71,19 +71,17 @@ def _image(figure: Any) -> str:
 def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]:
     """Return everything the page says, as plain types."""
     m, fit = found.moments, found.fit
-    tested = found.membership.summary
-    contexts = [
-        {
-            "context": str(c), "cells": int(n), "latent": fit.targets[c], "unchanged": float(found.unchanged[c]),
-            "p_value": tested["p_value"][c], "holm": tested["holm"][c], "decision": tested["decision"][c],
-        }
-        for c, n in zip(m.contexts[1:], m.counts[1:], strict=True)
-    ]  # fmt: skip
+    contexts = found.membership.summary.loc[list(m.contexts[1:]), ["p_value", "holm", "decision"]].assign(
+        context=m.contexts[1:],
+        cells=m.counts[1:],
+        latent=[fit.targets[c] for c in m.contexts[1:]],
+        unchanged=found.unchanged,
+    )
     top = {z["latent"]: z["features"] for z in latent_records(fit, [], N_GENES)}
     left_out = ", ".join(f"{c} ({n})" for c, n in found.choice.left_out.items())
     words = json.loads(read_file("workflow/page.json"))
     records = {
-        "contexts": contexts,
+        "contexts": contexts.to_dict("records"),
         "edges": _rows(found.edges),
         "latents": [{**row, "genes": _said_of_genes(top[str(row["score"])])} for row in _rows(found.latents)],
         "genes": _rows(found.genes.sort_values("p_value", kind="stable")),
