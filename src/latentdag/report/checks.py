@@ -78,7 +78,7 @@ def _counts(results: "Results") -> Found:
 def _single_targets(results: "Results") -> Found:
     evidence = results.evidence
     if evidence.why_not:
-        return "open", "said", {"said": _sentence(evidence.why_not)}
+        return "open", "said", {"said": evidence.why_not}
     contexts = list(results.fit.model.interventions)
     p = np.array([evidence.p_value(c, evidence.allowed[c]) for c in contexts])
     if np.isnan(p).all():
@@ -103,7 +103,8 @@ def _single_targets(results: "Results") -> Found:
 def _membership(results: "Results") -> Found:
     test = results.evidence.membership
     if test is None:
-        return "open", "said", {"said": _sentence(results.evidence.why_no_membership)}
+        why_not = results.evidence.why_not
+        return "open", "said" if why_not else "several", {"said": why_not}
     asked = test.omnibus.reason != "not asked for"
     status = "bad" if not test.in_model else "good" if np.isfinite(test.omnibus.p_value) else "note"
     sentence = "tested" if asked else "not_asked"
