@@ -54,9 +54,9 @@ def run_fit(
         raise ValueError(f"{out} holds the data: choose another folder for the results with --out")
     with reserved(out, "fit", file_names(FILES, TABLES, FIGURES), MARKS) as place:
         sums = place.unfinished("moments", [str(data.resolve()), source])
-        m = read_moments(data, **source, checkpoint=sums, progress=progress)
+        m = read_moments(data, source, checkpoint=sums, progress=progress)
         chosen = Options.among(method, options | {"penalty": _penalty(options["penalty"])})
-        samples, stability = read_samples(data, **source), None
+        samples, stability = read_samples(data, source), None
         found = fit(m, **chosen, n_jobs=jobs, progress=progress, data=samples)
         if replicates:
             kept = place.unfinished("bootstrap", [moments_hash(m), chosen.to_json(), seed])
