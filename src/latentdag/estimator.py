@@ -10,12 +10,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import _check_feature_names_in, check_array, check_is_fitted, column_or_1d, validate_data
 
 from latentdag.core.exact import TOLERANCE
 from latentdag.data import labels as lb
-from latentdag.data.moments import Moments
+from latentdag.data.moments import Moments, moments
 from latentdag.data.second_pass import Samples, pieces
 from latentdag.data.sources.annotated import obs_column
 from latentdag.methods.fitting import fit
@@ -141,7 +142,8 @@ class LatentDAG(TransformerMixin, BaseEstimator):
                 f"that out, or build the moments with it; the contexts are {lb.count_table(m.contexts, m.counts)}"
             )
         numbered = m.feature_names == tuple(f"x{j}" for j in range(m.n_features))
-        self._remember_features(m.n_features, None if numbered else m.feature_names)
+        features = np.empty((0, m.n_features)) if numbered else pd.DataFrame(columns=list(m.feature_names))
+        validate_data(self, features, skip_check_array=True)
         return self._keep(m)
 
     def _keep(self, m: Moments, data: Samples | None = None) -> "LatentDAG":
@@ -219,26 +221,21 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     def _rows(self, X: Any, y: Any) -> Samples | None:
         """Return the samples behind the moments of a fit once more; lazy ones are not computed twice."""
         if _is_from(X, "anndata"):
-            return pieces(X, y) if isinstance(y, str) else (X.X, _as_labels(y))
+            return pieces(X, y if isinstance(y, str) else _as_labels(y))
         if _is_from(X, "dask"):
             return None
         return self._checked(X, reset=False, ensure_all_finite=False), _as_labels(y)
 
     def _moments_of_anndata(self, adata: Any, y: Any, reset: bool) -> Moments:
         if reset:
-            self._remember_features(adata.n_vars, adata.var_names)
+            validate_data(self, pd.DataFrame(columns=adata.var_names.astype(str)), skip_check_array=True)
         else:
             adata = adata[:, list(self.model_.feature_names)]
-        if not isinstance(y, str):  # labels from elsewhere: the rows need no column of their own
-            if adata.isbacked:
-                raise ValueError(
-                    "for a backed AnnData, put the labels in a column of obs and name it: fit(adata, 'guide')"
-                )
-            contexts = _as_labels(y)
-            control, names = self._control(contexts, adata.n_obs, reset), list(adata.var_names)
-            return Moments.from_samples(adata.X, contexts, control, names, robust=self.robust and reset)
-        control = self._control(obs_column(adata, y), adata.n_obs, reset)
-        return Moments.from_anndata(adata, y, control, robust=self.robust and reset)
+        contexts = obs_column(adata, y) if isinstance(y, str) else _as_labels(y)
+        control, robust = self._control(contexts, adata.n_obs, reset), self.robust and reset
+        if isinstance(y, str):
+            return Moments.from_anndata(adata, y, control, robust=robust)
+        return moments(adata, contexts, control, robust=robust)  # labels from elsewhere: no column of obs
 
     def _control(self, contexts: Any, n_rows: int, reset: bool) -> Hashable | None:
         """Return the control's label in these rows; None where rows to be scored have no control."""
@@ -257,32 +254,13 @@ class LatentDAG(TransformerMixin, BaseEstimator):
             )
         return self.model_.control if self.model_.control in present else None
 
-    def _remember_features(self, n: int, names: Any) -> None:
-        """Remember number and names of features, as ``validate_data`` does, for data that must not go through it."""
-        self.n_features_in_ = n
-        if names is not None:
-            self.feature_names_in_ = np.array([str(name) for name in names], dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-
     def _checked(self, X: Any, *, reset: bool, **checks: Any) -> Any:
         """Return X as scikit-learn validates it; of dask data, as an array that stays lazy, only names and width."""
         if not _is_from(X, "dask"):
             return validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=reset, **checks)
-        names = None
-        if hasattr(X, "to_dask_array"):
-            X, names = X.to_dask_array(lengths=True), [str(name) for name in X.columns]
-        if reset:
-            self._remember_features(X.shape[1], names)
-        if X.ndim != 2 or X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has shape {X.shape}, but {type(self).__name__} is expecting {self.n_features_in_} features as input"
-            )
-        known = getattr(self, "feature_names_in_", None)
-        if names is not None and known is not None and list(names) != list(known):
-            first = next((a, b) for a, b in zip(names, known, strict=True) if a != b)
-            raise ValueError(f"the features differ from those of the fit: {first[0]!r} where {first[1]!r} was")
-        return X
+        is_table = hasattr(X, "to_dask_array")
+        validate_data(self, X._meta if is_table else X, skip_check_array=True, reset=reset)
+        return X.to_dask_array(lengths=True) if is_table else X
 
 
 _FLOATS = [np.float64, np.float32]

@@ -7,7 +7,6 @@ it), and leaves nothing behind: stdout stays clean, and quick calls stay silent.
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import TextIO
 
 #: Seconds of work before the bar shows.
@@ -51,10 +50,10 @@ class Progress:
         self.done = min(self.done + steps, self.total)
         self._draw()
 
-    def say(self, stage: str) -> None:
-        """Show what is being done now, beside the bar."""
+    def say(self, stage: str, steps: int = 0) -> None:
+        """Show what is being done now, beside the bar, after so many more steps."""
         self.stage = stage
-        self._draw()
+        self.advance(steps)
 
     def line(self) -> str:
         """Return the bar as text."""
@@ -77,9 +76,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.drawn is not None:
             self.stream.write("\r\x1b[K")
             self.stream.flush()

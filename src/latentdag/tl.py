@@ -20,7 +20,7 @@ from latentdag.data.passes import block_map
 from latentdag.data.prepare import FEW_VALUES
 from latentdag.data.schema import headers, parse_json
 from latentdag.data.second_pass import pieces
-from latentdag.data.sources.annotated import chosen_features
+from latentdag.data.sources.annotated import chosen_features, obs_column
 from latentdag.data.sources.opening import open_source
 from latentdag.data.store import naming_file
 from latentdag.errors import LatentDAGWarning
@@ -119,7 +119,10 @@ def latentdag(
     ``uns[key_added]["fit"]`` : dict
         All that :func:`fit_of` needs to give the :class:`~latentdag.Fit` back.
     """
-    _check_key(key_added)
+    if not isinstance(key_added, str) or not key_added or "/" in key_added:
+        raise ValueError(
+            f"key_added must be text without '/' (h5ad and zarr take that for a folder), got {key_added!r}"
+        )
     if copy:
         if adata.isbacked:
             raise ValueError("a backed AnnData has no copy in memory: use copy=False, or adata.to_memory() first")
@@ -178,30 +181,19 @@ def latent_scores(adata: "AnnData", model: LatentModel, layer: str | None = None
     Raises
     ------
     ValueError
-        If genes of the model are missing, or names of genes occur twice.
+        If genes of the model are missing, or occur twice.
     """
-    if not adata.var_names.is_unique:
-        raise ValueError("names of genes occur more than once: adata.var_names_make_unique()")
-    columns = adata.var_names.get_indexer(list(model.feature_names))
-    if (columns < 0).any():
-        missing = [name for name, column in zip(model.feature_names, columns, strict=True) if column < 0]
-        raise ValueError(f"{len(missing)} genes of the model are missing, first {missing[0]!r}")
-    scores, row = np.empty((adata.n_obs, model.n_latents)), 0
     counted: dict[str, Any] = {"counts": depth is not None, "depth": depth}
-    cells = pieces(adata, np.zeros(adata.n_obs), layer=layer, features=columns, **counted)  # the labels play no part
-    for block, _ in cells.pieces():
-        scores[row : row + block.shape[0]] = model.transform(block)
-        row += block.shape[0]
-    return scores
+    genes = list(model.feature_names)
+    cells = pieces(adata, np.zeros(adata.n_obs), layer=layer, features=genes, **counted)  # the labels play no part
+    return np.concatenate([np.empty((0, model.n_latents)), *(model.transform(block) for block, _ in cells.pieces())])
 
 
 def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: int) -> tuple[np.ndarray, dict[str, int]]:
     """Return which cells take part in the fit, and how many do not and why; warn about those that do not."""
-    if context_key not in adata.obs:
-        raise ValueError(f"obs has no column {context_key!r}; it has {list(adata.obs.columns)}")
     if min_cells < MIN_CELLS:
         raise ValueError(f"min_cells must be at least {MIN_CELLS}, got {min_cells}")
-    labels = adata.obs[context_key]
+    labels = obs_column(adata, context_key)
     counts = labels.value_counts(sort=False)  # of a categorical, also categories without cells
     control = lb.as_label(control)
     listed = f"the labels present are {lb.count_table(list(counts.index), counts)}"
@@ -227,11 +219,6 @@ def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: in
             stacklevel=3,
         )
     return used, {"n_cells": int(used.sum()), "n_unlabelled": int(missing.sum()), "n_in_few": int(few.sum())}
-
-
-def _check_key(key: str) -> None:
-    if not isinstance(key, str) or not key or "/" in key:
-        raise ValueError(f"key_added must be text without '/' (h5ad and zarr take that for a folder), got {key!r}")
 
 
 def to_uns(found: Fit) -> dict[str, Any]:

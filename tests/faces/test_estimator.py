@@ -205,8 +205,8 @@ def test_a_backed_anndata_stays_on_disk(samples, fitted, tmp_path):
     backed = ad.read_h5ad(tmp_path / "screen.h5ad", backed="r")
     found = LatentDAG(control="control").fit(backed, "perturbation")
     np.testing.assert_allclose(found.transform(backed), fitted.transform(samples[0]), rtol=1e-6, atol=1e-6)
-    with pytest.raises(ValueError, match="put the labels in a column of obs"):
-        found.fit(backed, samples[1])
+    again = LatentDAG(control="control").fit(backed, samples[1])  # labels that are no column of obs
+    np.testing.assert_allclose(again.transform(backed), found.transform(backed))
     backed.file.close()
 
 

@@ -191,7 +191,7 @@ def test_covariates_are_regressed_out(screen, done):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"context_key": "sgRNA"}, r"obs has no column 'sgRNA'; it has \['guide'\]"),
+        ({"context_key": "sgRNA"}, r"obs has no column 'sgRNA'; its columns are 'guide'"),
         ({"control": "NT"}, r"no cells of the control 'NT'; the labels present are 'c1' \(300\)"),
         ({"control": None}, r"no cells of the control None; the labels present are 'c1' \(300\)"),
         ({"key_added": "a/b"}, "text without '/'"),
@@ -207,7 +207,7 @@ def test_complaints(screen, change, message):
 def test_a_fit_that_is_not_there(screen, done):
     with pytest.raises(ValueError, match=r"uns\['latentdag'\] holds no fit"):
         tl.fit_of(screen)
-    with pytest.raises(ValueError, match="genes of the model are missing, first 'g0'"):
+    with pytest.raises(ValueError, match="has no feature 'g0'"):
         tl.latent_scores(screen[:, 2:], tl.fit_of(done).model)
 
 

@@ -72,7 +72,8 @@ def _one_line(usual: Callable[..., None], message: Warning | str, category: type
 
 def _source(context_column: str, control: str, layer: str | None, adjust: str, **more: Any) -> dict[str, Any]:
     """Return how to read data, as the functions behind the commands and ``parameters.json`` name it."""
-    return {"context_column": context_column, "control": control, "layer": layer, "adjust": adjust, **more}
+    named = {"context_column": context_column, "control": control, "layer": layer, "adjust": adjust}
+    return {**named, "robust": False, "counts": False, "depth": "", **more}
 
 
 def _version(asked: bool) -> None:
@@ -144,14 +145,14 @@ def moments(
     """Compute count, mean and covariance of every context, in one pass over data of any size; goes on after a kill."""
     from latentdag.cli.files import read_moments
     from latentdag.cli.place import reserved
-    from latentdag.cli.run import unfinished_moments
     from latentdag.data import labels as lb
 
     if out.suffix != ".npz":
         raise ValueError(f"{out}: moments are written as .npz")
     source = _source(context_column, control, layer, adjust, robust=robust, counts=counts, depth=depth)
     with reserved(out, "moments", file=True) as place:
-        found = read_moments(data, **source, checkpoint=unfinished_moments(place, data, source), progress=progress)
+        sums = place.unfinished("moments", [str(data.resolve()), source])
+        found = read_moments(data, source, checkpoint=sums, progress=progress)
         found.save(out)
     rows = dict(zip(lb.text_names(found.contexts), found.counts.tolist(), strict=True))
     said = {"control": str(found.control), "features": found.n_features, "counts": rows}
@@ -218,7 +219,7 @@ def check(
     from latentdag.cli.files import read_moments
     from latentdag.cli.run import test_result
 
-    m = read_moments(data, **_source(context_column, control, layer, adjust, robust=robust), progress=progress)
+    m = read_moments(data, _source(context_column, control, layer, adjust, robust=robust), progress=progress)
     said, in_model = test_result(m, alpha, as_json)
     typer.echo(said)
     raise typer.Exit(0 if in_model else AGAINST)

@@ -17,7 +17,7 @@ from latentdag.methods.result import Fit
 from latentdag.model import metrics
 from latentdag.model.model import LatentModel
 from latentdag.model.simulate import random_model
-from latentdag.report import Results, moments_hash
+from latentdag.report import Results
 
 
 def run_demo(folder: Path, seed: int, samples: int) -> None:
@@ -33,8 +33,7 @@ def run_demo(folder: Path, seed: int, samples: int) -> None:
         with progress.status("writing the report …"):
             results = Results(found, m, seed=seed)
             write_figure(new / "graphs", _draw(truth, results), ["png"])
-            parameters = {"method": found.method, "seed": seed, "moments": moments_hash(m)}
-            write_result(new / "result", results, parameters)
+            write_result(new / "result", results, place.times())
     console.print(
         f"[bold]A simulated screen[/bold]: {m.n_features} features measured on {m.counts.sum():,} cells, one control "
         f"and {m.n_contexts} perturbations.\nBehind the features are {truth.n_latents} hidden causal variables that "
@@ -51,9 +50,8 @@ def run_demo(folder: Path, seed: int, samples: int) -> None:
 
 def _latent_table(truth: LatentModel, found: Fit) -> Table:
     """Return one line per hidden variable: how well it was recovered, and its true and estimated causes."""
-    table = Table(title="Hidden variables, causes first", title_justify="left")
-    for column in ("hit by", "correlation with truth", "true causes", "estimated causes"):
-        table.add_column(column)
+    columns = ("hit by", "correlation with truth", "true causes", "estimated causes")
+    table = Table(*columns, title="Hidden variables, causes first", title_justify="left")
     pairs = metrics.paired_latents(truth, found)
     back = {theirs: ours for ours, theirs in pairs.items()}
     correlation = metrics.latent_correlations(truth, found)

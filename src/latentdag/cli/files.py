@@ -1,7 +1,7 @@
 """Data that the commands read, and single files that they write, each whole or not at all."""
 
 import csv
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
+from latentdag import pl
 from latentdag.data import labels as lb
 from latentdag.data import stream
 from latentdag.data.moments import Moments
@@ -27,19 +28,17 @@ LEAST, PER_BYTE = 2**30, 30
 
 
 def read_moments(
-    path: Path,
-    context_column: str,
-    control: str,
-    *,
-    layer: str | None = None,
-    adjust: str = "",
-    robust: bool = False,
-    counts: bool = False,
-    depth: str = "",
-    checkpoint: Path | None = None,
-    progress: bool | None = None,
+    path: Path, source: Mapping[str, Any], *, checkpoint: Path | None = None, progress: bool | None = None
 ) -> Moments:
     """Read moments from a ``.npz`` of moments, or from one row per sample in any format that can be streamed.
+
+    Parameters
+    ----------
+    path : the file
+    source : how to read it
+        What the options context_column, control, layer, adjust, robust, counts and depth say.
+    checkpoint, progress
+        As for :func:`latentdag.stream.moments`.
 
     Raises
     ------
@@ -48,44 +47,32 @@ def read_moments(
     """
     if path.suffix == ".npz":
         found = Moments.load(path)
-        if robust and found.outliers is None:
+        if source["robust"] and found.outliers is None:
             raise ValueError(f"{path} holds moments, and rows cannot be weighed any more: use --robust on the rows")
-        if counts and found.noise is None:
+        if source["counts"] and found.noise is None:
             raise ValueError(f"{path} holds moments without the noise of counts: use --counts on the rows")
         return found
     with reading(path):
         return stream.moments(
             path,
-            context_column,
-            _control(path, context_column, layer, control),
-            layer=layer,
-            adjust=listed_names(adjust) or None,
-            robust=robust,
-            counts=counts,
-            depth=depth or None,
-            checkpoint=None if robust else checkpoint,
+            source["context_column"],
+            _control(path, source),
+            robust=source["robust"],
+            checkpoint=None if source["robust"] else checkpoint,
             progress=progress,
+            **_rows(source),
         )
 
 
-def read_samples(
-    path: Path,
-    context_column: str,
-    *,
-    layer: str | None = None,
-    adjust: str = "",
-    counts: bool = False,
-    depth: str = "",
-    **_: object,
-) -> Samples | None:
-    """Return the samples behind the moments of a file, to be read once more; None where there are only moments.
+def read_samples(path: Path, source: Mapping[str, Any]) -> Samples | None:
+    """Return the samples behind the moments of a file, to be read once more; None where there are only moments."""
+    return None if path.suffix == ".npz" else stream.pieces(path, source["context_column"], **_rows(source))
 
-    The rest of what :func:`read_moments` takes says nothing about single rows.
-    """
-    if path.suffix == ".npz":
-        return None
-    counted: dict[str, Any] = {"counts": counts, "depth": depth or None}
-    return stream.pieces(path, context_column, layer=layer, adjust=listed_names(adjust) or None, **counted)
+
+def _rows(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a source says about single rows, for the functions of :mod:`latentdag.data.stream`."""
+    said = {"adjust": listed_names(source["adjust"]) or None, "depth": source["depth"] or None}
+    return {**said, "layer": source["layer"], "counts": source["counts"]}
 
 
 def listed_names(text: str) -> list[str]:
@@ -93,12 +80,13 @@ def listed_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _control(path: Path, context_column: str, layer: str | None, control: str) -> Hashable:
+def _control(path: Path, source: Mapping[str, Any]) -> Hashable:
     """Return the label that the user's text means: labels of parquet and AnnData can be numbers. Never a guess."""
+    control = str(source["control"])
     if control and is_delimited(path):
         return control  # text tables have text labels
     with bounded_memory(path):
-        reader = open_source(path, context_column, layer=layer)
+        reader = open_source(path, source["context_column"], layer=source["layer"])
     try:
         counts = pd.Series(reader.labels).value_counts()
     finally:
@@ -168,7 +156,7 @@ def write_parquet(path: Path, table: pd.DataFrame) -> None:
 
 
 def write_figure(path: Path, figure: Any, kinds: Sequence[str] = ("svg", "png")) -> None:
-    """Save a matplotlib figure without wide margins, the same bytes every time, and close it.
+    """Write a matplotlib figure to files, and close it.
 
     Parameters
     ----------
@@ -177,11 +165,8 @@ def write_figure(path: Path, figure: Any, kinds: Sequence[str] = ("svg", "png"))
     """
     import matplotlib.pyplot as plt
 
-    with plt.rc_context({"svg.hashsalt": "latentdag"}):
-        for kind in kinds:
-            shape: dict[str, Any] = {"format": kind, "dpi": 150, "bbox_inches": "tight"}
-            shape |= {"metadata": {"Date": None}} if kind == "svg" else {}
-            write_atomically(path.with_name(f"{path.name}.{kind}"), partial(figure.savefig, **shape))
+    for kind in kinds:
+        write_atomically(path.with_name(f"{path.name}.{kind}"), partial(pl.save, figure, kind=kind))
     plt.close(figure)
 
 

@@ -15,16 +15,17 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import typer
 
+from latentdag import __version__
 from latentdag.cli.files import write_text
 from latentdag.data.store import WriteError, hold, writing
 
@@ -44,16 +45,23 @@ class Place:
     root : the folder that the result is written to
     work : the hidden folder for what is unfinished
     command : whose result it is; those of several commands can share a folder
+    began : when the run began
     """
 
     out: Path
     root: Path
     work: Path
     command: str
+    began: datetime
+
+    def times(self) -> dict[str, Any]:
+        """Return when the work was done, and how many seconds it took."""
+        now = datetime.now(UTC)
+        return {"finished": now.isoformat(timespec="seconds"), "seconds": round((now - self.began).total_seconds(), 1)}
 
     def unfinished(self, kind: str, about: Any) -> Path:
         """Return where progress of some kind of work is kept; progress of other work is dropped, with a message."""
-        text = json.dumps(about, sort_keys=True, default=str).encode("utf-8", "backslashreplace")
+        text = json.dumps([__version__, about], sort_keys=True, default=str).encode("utf-8", "backslashreplace")
         return self.only(self.work / f"{kind}-{hashlib.sha256(text).hexdigest()[:12]}")
 
     def only(self, mine: Path) -> Path:
@@ -130,7 +138,7 @@ def reserved(
     ValueError, OSError
         If it cannot be written, another run is writing it, or a file of the user would be lost.
     """
-    began, real = time.monotonic(), Path(os.path.realpath(out))
+    real = Path(os.path.realpath(out))
     if file and real.is_dir():
         raise ValueError(f"{out} is a folder: name a file with --out")
     if not file and real.exists() and not real.is_dir():
@@ -138,7 +146,7 @@ def reserved(
     root = real.parent if file else real
     work = root / f".{real.name}{WORK}" if file else root / WORK
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]
-    place, keep = Place(out, root, work, command), False
+    place, keep = Place(out, root, work, command, datetime.now(UTC)), False
     try:
         with writing(out):
             mark = _marked(place)
@@ -155,7 +163,7 @@ def reserved(
                         raise
             except BaseException as error:
                 # only a kill leaves unfinished work behind, or an error after long work that a second try can build on
-                keep = not isinstance(error, Exception) or time.monotonic() - began > WORTH_KEEPING
+                keep = not isinstance(error, Exception) or place.times()["seconds"] > WORTH_KEEPING
                 raise
             finally:
                 if not keep and not (work / "ready").exists():  # a complete result is not thrown away

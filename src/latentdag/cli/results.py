@@ -38,17 +38,17 @@ def file_names(files: Iterable[str], tables: Iterable[str], figures: Iterable[st
     ]
 
 
-def write_result(
-    folder: Path, results: Results, parameters: Mapping[str, Any], page: Results | None = None
-) -> list[str]:
+def write_result(folder: Path, results: Results, told: Mapping[str, Any], page: Results | None = None) -> list[str]:
     """Write everything about a fit into an empty folder, and return the names of the files, in order.
 
     Nothing is computed here: every file is read from ``results``, the report from ``page`` where that is given.
+    ``parameters.json`` says what the command was ``told``, and what made the numbers.
     """
     found = results.fit
+    made = {"method": found.method, "seed": results.seed, "versions": report.versions(), "moments": results.digest}
     found.save(folder / "fit.npz")
     found.model.save(folder / "model.npz")
-    write_text(folder / "parameters.json", json.dumps(parameters, indent=1) + "\n")
+    write_text(folder / "parameters.json", json.dumps({**told, **made}, indent=1) + "\n")
     write_text(folder / "summary.txt", results.summary + "\n")
     for name, table in results.tables.items():
         write_table(folder / "tables" / name, table)

@@ -1,13 +1,11 @@
 """``latentdag fit`` and ``latentdag test``: from data to results, and what they tell the terminal."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from latentdag import __version__
 from latentdag.cli.files import read_moments, read_samples
-from latentdag.cli.place import Place, reserved
+from latentdag.cli.place import reserved
 from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, write_result
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
@@ -18,7 +16,7 @@ from latentdag.methods.fitting import fit
 from latentdag.methods.options import Options, check_method
 from latentdag.model.metrics import compare
 from latentdag.model.model import LatentModel
-from latentdag.report import Results, moments_hash, versions
+from latentdag.report import Results, moments_hash
 
 #: What a command tells the terminal, for people and for programs, and which files it wrote.
 Said = tuple[str, dict[str, Any], list[str]]
@@ -55,41 +53,24 @@ def run_fit(
     if data.is_dir() and data.resolve() == out.resolve():
         raise ValueError(f"{out} holds the data: choose another folder for the results with --out")
     with reserved(out, "fit", file_names(FILES, TABLES, FIGURES), MARKS) as place:
-        began = datetime.now(UTC)
-        m = read_moments(data, **source, checkpoint=unfinished_moments(place, data, source), progress=progress)
+        sums = place.unfinished("moments", [str(data.resolve()), source])
+        m = read_moments(data, source, checkpoint=sums, progress=progress)
         chosen = Options.among(method, options | {"penalty": _penalty(options["penalty"])})
-        samples, stability, digest = read_samples(data, **source), None, moments_hash(m)
+        samples, stability = read_samples(data, source), None
         found = fit(m, **chosen, n_jobs=jobs, progress=progress, data=samples)
         if replicates:
-            kept = place.unfinished("bootstrap", [__version__, digest, chosen.to_json(), seed])
+            kept = place.unfinished("bootstrap", [moments_hash(m), chosen.to_json(), seed])
             stability = resample(m, replicates, fit=found, rng=seed, n_jobs=jobs, checkpoint=kept, progress=progress)
-        ended = datetime.now(UTC)
-        parameters = {
-            "data": str(data),
-            "finished": ended.isoformat(timespec="seconds"),
-            "seconds": round((ended - began).total_seconds(), 1),
-            "method": method,
-            "options": chosen.to_json(),
-            "source": source,
-            "bootstrap": replicates,
-            "seed": seed,
-            "versions": versions(),
-            "moments": digest,
-        }
+        told = {"data": str(data), "options": chosen.to_json(), "source": source, "bootstrap": replicates}
         results = Results(found, m, bootstrap=stability, seed=seed)
         with place.replaced() as new:
-            files = write_result(new, results, parameters)
+            files = write_result(new, results, {**told, **place.times()})
     text, said = results.summary, _as_json(results)
     if known is not None:
         scores = compare(known, found)
         text += "\n\nagainst the given model\n" + scores.round(4).to_string()
         said["against_truth"] = to_plain(scores.to_dict())
     return text, {**said, "out": str(out)}, files
-
-
-def unfinished_moments(place: Place, data: Path, source: dict[str, Any]) -> Path:
-    """Return where the sums so far are kept: a rerun of the same work goes on from there."""
-    return place.unfinished("moments", [__version__, str(data.resolve()), source])
 
 
 def _penalty(text: str) -> str | float:

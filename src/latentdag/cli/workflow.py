@@ -1,8 +1,6 @@
 """``latentdag workflow``: read a screen and a cohort, run the workflow, write the fit and what survival says."""
 
-import time
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from latentdag.data.store import to_plain
 from latentdag.datasets.containers import Cohort, Screen
 from latentdag.datasets.variants import names_in
 from latentdag.optional import optional
-from latentdag.report import Results, moments_hash, versions
+from latentdag.report import Results
 
 #: Columns of a survival table that are looked for, unless others are named.
 TIMES, EVENTS = ("time", "OS.time", "_OS"), ("event", "OS", "_OS_IND")
@@ -36,29 +34,22 @@ def run_workflow(
     """Read a screen and a cohort, run the workflow, and write the folder of the fit with what survival says."""
     names = file_names((*FILES, *PAGES), (*TABLES, *SURVIVAL_TABLES), (*FIGURES, *SURVIVAL_FIGURES))
     with reserved(out, "fit", names, MARKS) as place:
-        began = time.monotonic()
         measured, adjust = read_screen(screen, source)
         patients = read_cohort(cohort, source)
         chosen = dict(options)
         chosen["genes"] = names_in(Path(chosen["genes"])) if chosen["genes"] else None
         chosen["contexts"] = listed_names(chosen["contexts"]) or None
         found = wf.run(measured, patients, adjust=adjust, progress=progress, **chosen)
-        parameters = {
+        told = {
             "screen": screen,
             "cohort": cohort,
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seconds": round(time.monotonic() - began, 1),
-            "method": found.fit.method,
             "options": {name: value for name, value in options.items() if name != "rng"},
             "source": {name: str(value) for name, value in source.items() if value},
-            "seed": options["rng"],
-            "versions": versions(),
-            "moments": moments_hash(found.moments),
+            **place.times(),
         }
         with place.replaced() as new:
-            # with the samples, tests and errors of the fit's own page hold without Gaussian noise too
-            page = Results(found.fit, found.moments, tests=found.membership, data=found.samples, title=found.screen)
-            files = write_result(new, Results(found.fit, found.moments), parameters, page)
+            results = Results(found.fit, found.moments, seed=options["rng"])
+            files = write_result(new, results, told, page=found.results)
             files = sorted({*files, *_write(new, found)})
     return "\n".join(found.sentences()), _as_json(found, out), files
 

@@ -83,12 +83,12 @@ def idle_reasons(fit: "Fit") -> list[str]:
         alone = all(set(fit.model.interventions[c].targets) <= quiet for c in fit.idle if texts[c] in names)
         tail = NO_GRAPH if every else NO_EDGES[1 if len(names) == 1 else 2] if alone else NO_EDGES[0]
         tail = "" if every and reason == UNCHANGED and ALIKE in by_reason else f": {tail}"  # once is enough
-        which = f"any of the {len(names)} contexts" if every and len(names) == len(fit.idle) > 1 else _and(names)
+        which = f"any of the {len(names)} contexts" if every and len(names) == len(fit.idle) > 1 else and_list(names)
         reasons += [text.format(which=which, tail=tail)] if names else []
     return reasons
 
 
-def _and(names: Sequence[str], limit: int = 6) -> str:
+def and_list(names: Sequence[str], limit: int = 6) -> str:
     """Return ``a, b and c``, cut where it gets long."""
     shown = [*names[:limit], f"{len(names) - limit} more"] if len(names) > limit else list(names)
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)

@@ -11,7 +11,7 @@
 ===============  ============================================
 """
 
-from latentdag.pl.canvas import LINE, NEUTRAL, axes, name_width, short  # noqa: F401
+from latentdag.pl.canvas import LINE, NEUTRAL, axes, name_width, save, short, text_width  # noqa: F401
 from latentdag.pl.eigenvalues import spectra
 from latentdag.pl.forest import draw_rows, edges  # noqa: F401
 from latentdag.pl.graph import latent_graph

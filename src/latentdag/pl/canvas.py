@@ -1,10 +1,12 @@
 """What all figures share: matplotlib on demand, colours, readable names, and where a fit may be hiding."""
 
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
+from latentdag.optional import optional
 from latentdag.tl import fit_of
 
 if TYPE_CHECKING:
@@ -27,11 +29,18 @@ def axes(ax: "Axes | None", width: float, height: float, layout: Any = "constrai
     """Return the axes given, or new ones in a figure of this size in inches, laid out so that no name is cut off."""
     if ax is not None:
         return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError("figures need matplotlib: pip install 'latentdag[plot]'") from None
+    plt = optional("matplotlib.pyplot", "plot", "a figure")
     return plt.subplots(figsize=(min(width, LARGEST), min(height, LARGEST)), layout=layout)[1]
+
+
+def save(figure: Any, file: Any, kind: str) -> None:
+    """Write a figure as png or svg, without wide margins and with the same bytes every time."""
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "latentdag"}):
+        figure.savefig(
+            file, format=kind, dpi=150, bbox_inches="tight", metadata={"Date": None} if kind == "svg" else None
+        )
 
 
 def fit_in(source: Any, key: str) -> Fit | LatentModel:
@@ -51,12 +60,21 @@ def fit_in(source: Any, key: str) -> Fit | LatentModel:
 def short(name: Any, longest: int = LONGEST_NAME) -> str:
     """Return a name that fits; the end is cut, where the names of different things differ least often."""
     text = " ".join(str(name).split())
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    if text_width(text) <= longest:
+        return text
+    while text_width(text) >= longest:
+        text = text[:-1]
+    return text + "…"
+
+
+def text_width(text: str) -> int:
+    """Return the width of a text in characters: wide ones of East Asian scripts count twice."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def name_width(names: Sequence[str], size: float) -> float:
     """Return the width of the longest of these names at a font size, in inches."""
-    return INCHES_PER_CHARACTER * size * max((len(name) for name in names), default=0)
+    return INCHES_PER_CHARACTER * size * max((text_width(name) for name in names), default=0)
 
 
 def name_ticks(ax: "Axes", names: Sequence[str], *, along: str) -> None:

@@ -1,6 +1,6 @@
 """The latent graph in layers, with a box for each context: the paper's figure."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
@@ -9,7 +9,7 @@ import pandas as pd
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
 from latentdag.pl.canvas import BOX, NEGATIVE, NEUTRAL, NODE, NODE_EDGE, POSITIVE, axes, fit_in, name_width, short
-from latentdag.pl.layout import Edge, layered
+from latentdag.pl.layout import Edge, Layout, layered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +28,6 @@ ROW, BOX_ROW, MARGIN, BELOW = 0.75, 0.15, 0.3, 0.4
 
 #: Inches that a bend takes across, at least and at most, and those that all bends of a row may take together.
 BEND = (0.13, 0.3, 3.0)
-
-Point = tuple[float, float]
 
 DASHES = (0, (4, 2.5))
 
@@ -121,26 +119,12 @@ def latent_graph(
     return ax
 
 
-class Arranged(NamedTuple):
-    """Size of the figure, place of each latent, and the bends of each edge from cause to effect; y is negative."""
-
-    width: float
-    height: float
-    place: dict[str, Point]
-    bends: dict[Edge, list[Point]]
-
-
-def arranged(graph: nx.DiGraph, room: dict[str, float], above: float = 0.0) -> Arranged:
-    """Lay out a graph in inches, with room ``above`` every name."""
+def arranged(graph: nx.DiGraph, room: dict[str, float], above: float = 0.0) -> Layout:
+    """Lay out a graph in inches, with room ``above`` every name; y is negative."""
     layout, step, top = layered(graph, room, BEND), ROW + above, MARGIN + 0.1 + above
     width = max(layout.width + 2 * MARGIN, LEGEND_WIDTH)
-    left = 0.5 * (width - layout.width)
-    place = {name: (left + x, -top - step * layout.row[name]) for name, x in layout.x.items()}
-    bends = {
-        edge: [(left + x, place[edge[0]][1] - step * number) for number, x in enumerate(across, start=1)]
-        for edge, across in layout.bends.items()
-    }
-    return Arranged(width, top + step * (layout.n_rows - 1) + MARGIN + BELOW, place, bends)
+    height = top + step * layout.height + MARGIN + BELOW
+    return layout.moved(0.5 * (width - layout.width), -top, -step, width, height)
 
 
 def _half_size(name: str, contexts: str | None) -> tuple[float, float, float, float]:
@@ -151,7 +135,7 @@ def _half_size(name: str, contexts: str | None) -> tuple[float, float, float, fl
     return across, max(across, 0.5 * name_width([contexts], CONTEXT_SIZE) + 0.04), 0.13, 0.29
 
 
-def _scale(ax: "Axes", layout: Arranged) -> float:
+def _scale(ax: "Axes", layout: Layout) -> float:
     """Return the share of its full size that the figure has on these axes."""
     box, dpi = ax.get_window_extent(), ax.figure.dpi
     return max(min(box.width / dpi / layout.width, box.height / dpi / layout.height, 1.0), 0.2)
@@ -198,7 +182,7 @@ def _doubtful(
 def _draw_edge(
     ax: "Axes",
     edge: tuple[str, str, float],
-    layout: Arranged,
+    layout: Layout,
     half: dict[str, tuple[float, float, float, float]],
     scale: float,
     dashed: bool,

@@ -23,26 +23,30 @@ MOST_BENDS = 2500
 FIRMNESS = 3.0
 
 Edge = tuple[str, str]
+Point = tuple[float, float]
 Row = list[Hashable]
 
 
 class Layout(NamedTuple):
-    """A drawing: across in the unit of the names' room, from 0 to ``width``; down in rows, from 0 to ``n_rows − 1``.
+    """A drawing: across in the unit of the names' room, from 0 to ``width``; down in rows, from 0 to ``height``.
 
     Attributes
     ----------
-    width : float
-    n_rows : int
-    x : mapping of latent to its middle across
-    row : mapping of latent to its row
-    bends : mapping of edge to the place across of its bend in each row that it passes, from cause to effect
+    width, height : float
+    place : mapping of latent to its middle
+    bends : mapping of edge to its bend in each row that it passes, from cause to effect
     """
 
     width: float
-    n_rows: int
-    x: dict[str, float]
-    row: dict[str, int]
-    bends: dict[Edge, list[float]]
+    height: float
+    place: dict[str, Point]
+    bends: dict[Edge, list[Point]]
+
+    def moved(self, left: float, top: float, step: float, width: float, height: float) -> "Layout":
+        """Return the drawing within a sheet of this size: the first row at ``top``, each ``step`` further."""
+        place = {name: (left + x, top + step * row) for name, (x, row) in self.place.items()}
+        bends = {edge: [(left + x, top + step * row) for x, row in points] for edge, points in self.bends.items()}
+        return Layout(width, height, place, bends)
 
 
 def layered(
@@ -63,8 +67,8 @@ def layered(
     --------
     >>> import networkx as nx
     >>> drawing = layered(nx.DiGraph([("a", "b"), ("a", "c")]), {"a": 2, "b": 2, "c": 2}, (1, 1, 1))
-    >>> drawing.row, drawing.x["a"] == (drawing.x["b"] + drawing.x["c"]) / 2
-    ({'a': 0, 'b': 1, 'c': 1}, True)
+    >>> drawing.place
+    {'a': (2.0, 0), 'b': (1.0, 1), 'c': (3.0, 1)}
     """
     loners = sorted(nx.isolates(graph))
     linked = graph.subgraph(set(graph) - set(loners))
@@ -85,13 +89,10 @@ def layered(
         rows.append(list(row))
     left = min(x[item] - 0.5 * size[item] for item in x)
     width = max(x[item] + 0.5 * size[item] for item in x) - left
-    names = {item: number for number, row in enumerate(rows) for item in row if isinstance(item, str)}
+    points: dict[Hashable, Point] = {item: (x[item] - left, number) for number, row in enumerate(rows) for item in row}
+    place = {item: point for item, point in points.items() if isinstance(item, str)}
     return Layout(
-        width,
-        len(rows),
-        {name: x[name] - left for name in names},
-        names,
-        {edge: [x[item] - left for item in chain] for edge, chain in chains.items()},
+        width, len(rows) - 1, place, {edge: [points[item] for item in chain] for edge, chain in chains.items()}
     )
 
 

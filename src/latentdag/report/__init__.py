@@ -17,17 +17,17 @@ that is said about a fit is computed once, in :class:`Results`; whatever shows a
 ``evidence``  the tests behind the first page
 ``records``   contexts, latents, edges and effects, one record each
 ``drawing``   the latent graph as boxes and curves
-``text``      values and labels as text, and the report as markdown
-``render``    the page as HTML, or the dict as JSON
+``text``      the dict, and single values, as HTML, markdown or JSON
 ============  =======================================================
 
-Wording that is the same in every report (verdicts, methods, whom to cite, columns of tables) is in ``words.toml``.
+The pages are the templates ``page.html`` and ``page.md``. Wording that is the same in every report (verdicts, methods,
+whom to cite, columns of tables) is in ``words.toml``.
 """
 
 from latentdag.report.about import citation, moments_hash, versions  # noqa: F401
-from latentdag.report.render import filled, inline_hash, style_sheet, to_html, to_json, write  # noqa: F401
-from latentdag.report.results import Results, collect
-from latentdag.report.text import escape, show, to_markdown  # noqa: F401
+from latentdag.report.records import latent_records  # noqa: F401
+from latentdag.report.results import Results, collect, write
+from latentdag.report.text import filled, read_file, show, to_html, to_json, to_markdown  # noqa: F401
 
 #: What users call. The other names above are for the pages of :mod:`latentdag.workflow` and the command line.
 __all__ = ["Results", "collect", "to_html", "to_json", "to_markdown", "write"]

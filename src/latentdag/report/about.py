@@ -24,18 +24,15 @@ def methods_text(
     how = how.format(penalty=float(fit.details.get("penalty", np.nan)), gamma=fit.options.gamma)
     if "intervention" in fit.options:
         kind = fit.options.intervention
-        how += (
-            f" Interventions were taken as {kind}." if isinstance(kind, str) else " Interventions are of several kinds."
-        )
+        how += words["kind" if isinstance(kind, str) else "kinds"].format(kind=kind)
     if "means" in fit.options:
-        how += " Shifts of the mean were used." if fit.options["means"] else " Means were left free."
+        how += words["means" if fit.options["means"] else "no_means"]
     text = [words["model"], how]
     if "changed" in fit.details:
         text.append(words["changed"])
     if fit.method == "likelihood":
-        text.append(
-            words["errors"].format(level=100 * level, robust="" if robust else "if the noise is Gaussian, and ")
-        )
+        noise = "" if robust else "if the noise is Gaussian, and "
+        text.append(words["errors"].format(level=100 * level, robust=noise))
     if evidence.ranks:
         text.append(words["rank"].format(note=next(iter(evidence.ranks.values())).attrs.get("note", "")))
     if bootstrapped:

@@ -1,8 +1,8 @@
 """What was checked before the graph is shown, each with a verdict in plain words.
 
 A check has a status: ``good``, ``note`` (nothing wrong, worth knowing), ``warn`` (believe with care), ``bad`` (speaks
-against the model) or ``open`` (could not be checked, and why). Each function below returns the status and the text of
-one check, or None where the check does not apply to the fit.
+against the model) or ``open`` (could not be checked, and why). Each function below returns the status of one check,
+which of its sentences in ``words.toml`` says so, and what is filled into it; or None where the check does not apply.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy as np
 
 from latentdag.core.multiplicity import holm
 from latentdag.data import labels as lb
-from latentdag.methods.verdict import idle_reasons
+from latentdag.methods.verdict import and_list, idle_reasons
 from latentdag.report.evidence import ALPHA
 from latentdag.report.text import WORDS, show
 from latentdag.uncertainty.standard_errors import SHRUNK
@@ -30,15 +30,19 @@ CALM, STRAINED = 1e6, 1e10
 CLEAR = float(np.log(20))
 
 Check = dict[str, Any]
-Found = tuple[str, str] | None
+Found = tuple[str, str, dict[str, Any]] | None
 
 
 def all_checks(results: "Results") -> list[Check]:
     """Return every check that applies to this fit, as records of id, name, status and text."""
-    found = [(key, name, check(results)) for key, name, check in CHECKS]
-    return [
-        {"id": key, "name": name, "status": said[0], "text": said[1]} for key, name, said in found if said is not None
-    ]
+    checks = []
+    for key, check in CHECKS.items():
+        found, words = check(results), WORDS["checks"][key]
+        if found is not None:
+            status, sentence, values = found
+            text = (words.get("first", "") + words[sentence]).format(**values, alpha=ALPHA)
+            checks.append({"id": key, "name": words["name"], "status": status, "text": text})
+    return checks
 
 
 def overall(checks: Sequence[Check], first: Sequence[str] = ()) -> Check:
@@ -47,109 +51,77 @@ def overall(checks: Sequence[Check], first: Sequence[str] = ()) -> Check:
     return {"status": worst, "text": " ".join([*first, WORDS["verdicts"][worst]])}
 
 
-def listed(names: Sequence[str], limit: int = 6) -> str:
-    """Return ``a, b and c``, cut where it gets long."""
-    if len(names) > limit:
-        return ", ".join(names[:limit]) + f" and {len(names) - limit} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
 def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
-
-
-def _counts(results: "Results") -> Found:
-    fit = results.fit
-    names = lb.text_names(fit.model.contexts)
-    k = int(np.argmin(fit.counts))
-    least, dims = fit.counts[k], results.evidence.dimensions or fit.model.n_features
-    which = f"The smallest, {names[k]}, has {least:,}" if max(fit.counts) > least else f"Each context has {least:,}"
-    text = (
-        f"{len(names)} contexts, one of them the control, and {fit.n_samples:,} samples. {which}: {least / dims:.3g} "
-        f"for each of the {dims} dimensions in which the data vary"
-    )
-    if least <= dims:
-        return "warn", text + ", too few for a covariance of its own."
-    if least < 5 * dims:
-        return "note", text + ". More would be comfortable."
-    return "good", text + "."
 
 
 def _changed(results: "Results") -> Found:
     """Whether anything changed in every context: what the fit itself tested, before any edge."""
     fit = results.fit
     if fit.idle:
-        return "warn", " ".join(idle_reasons(fit))
+        return "warn", "said", {"said": " ".join(idle_reasons(fit))}
     if "changed" not in fit.details:
         return None
-    return "good", (
-        f"All {len(fit.model.interventions)} contexts differ from the control, and each from the others together "
-        f"(mean and covariance; p ≤ {ALPHA:g} after Holm's correction)."
-    )
+    return "good", "good", {"contexts": len(fit.model.interventions)}
+
+
+def _counts(results: "Results") -> Found:
+    fit, names = results.fit, lb.text_names(results.fit.model.contexts)
+    k = int(np.argmin(fit.counts))
+    least, dims = fit.counts[k], results.evidence.dimensions or fit.model.n_features
+    which = f"The smallest, {names[k]}, has" if max(fit.counts) > least else "Each context has"
+    status = "warn" if least <= dims else "note" if least < 5 * dims else "good"
+    values = {"contexts": len(names), "samples": fit.n_samples, "which": which, "least": least, "dims": dims}
+    return status, status, {**values, "each": least / dims}
 
 
 def _single_targets(results: "Results") -> Found:
     evidence = results.evidence
     if evidence.why_not:
-        return "open", _sentence(evidence.why_not)
+        return "open", "said", {"said": evidence.why_not}
     contexts = list(results.fit.model.interventions)
     p = np.array([evidence.p_value(c, evidence.allowed[c]) for c in contexts])
     if np.isnan(p).all():
-        reason = next(iter(evidence.ranks.values()))["reason"].iloc[0]
-        return "open", f"Could not be tested: {reason}."
-    adjusted = holm(p)
+        return "open", "untested", {"reason": next(iter(evidence.ranks.values()))["reason"].iloc[0]}
+    adjusted, test, left = holm(p), evidence.membership, int(np.isnan(p).sum())
     over = [text for text, value in zip(lb.text_names(contexts), adjusted, strict=True) if value <= ALPHA]
-    left = int(np.isnan(p).sum())
     untested = f" {left} of {len(p)} contexts have too few samples to be tested." if left else ""
-    test = evidence.membership
     if over and test is not None and test.in_model:  # one verdict, with one level: that of the whole
-        return "note", (
-            f"{listed(over)} may change more than the target can (p ≤ {ALPHA:g} after Holm's correction), but not "
-            f"plainly enough to refuse the model as a whole.{untested}"
-        )
+        return "note", "doubt", {"over": and_list(over), "untested": untested}
     if over:
-        spared = [
-            text for text in over if test is not None and test.fit is not None and text not in map(str, test.drop)
-        ]
-        mend = f" Leaving {listed(spared)} out would not mend that." if spared else ""
-        return "bad", (
-            f"{listed(over)} change{'s' if len(over) == 1 else ''} more than the target can: a perturbation of one "
-            f"latent changes at most two directions of the covariance, and here there are more (p ≤ {ALPHA:g} after "
-            f"Holm's correction).{mend}{untested}"
-        )
+        dropped = map(str, test.drop) if test is not None and test.fit is not None else over
+        spared = [text for text in over if text not in set(dropped)]
+        mend = f" Leaving {and_list(spared)} out would not mend that." if spared else ""
+        change = f"{and_list(over)} change{'s' if len(over) == 1 else ''}"
+        return "bad", "bad", {"change": change, "mend": mend, "untested": untested}
     if np.nanmin(p) == 1.0:
-        return "open", "The data have two dimensions or fewer, so there is nothing to test."
-    return "note" if left else "good", (
-        f"No context changes more directions than its target can (smallest p-value {np.nanmin(p):.2g}, after Holm's "
-        f"correction {np.nanmin(adjusted):.2g}).{untested}"
-    )
+        return "open", "nothing", {}
+    smallest = {"p": np.nanmin(p), "adjusted": np.nanmin(adjusted)}
+    return "note" if left else "good", "good", {**smallest, "untested": untested}
 
 
 def _membership(results: "Results") -> Found:
     test = results.evidence.membership
     if test is None:
-        return "open", _sentence(results.evidence.why_no_membership)
-    omnibus = str(test.omnibus)
-    if test.omnibus.reason == "not asked for":
-        omnibus = "no joint test was asked for, which takes long for many latents"
+        why_not = results.evidence.why_not
+        return "open", "said" if why_not else "several", {"said": why_not}
+    asked = test.omnibus.reason != "not asked for"
     status = "bad" if not test.in_model else "good" if np.isfinite(test.omnibus.p_value) else "note"
-    return status, f"{test.verdict} ({_sentence(omnibus)})"
+    sentence = "tested" if asked else "not_asked"
+    return status, sentence, {"verdict": test.verdict, "omnibus": _sentence(str(test.omnibus))}
 
 
 def _condition(results: "Results") -> Found:
     value, r, model = results.evidence.condition, results.evidence.dimensions, results.fit.model
     if not r:
         return None
-    text = f"Condition number {show(value, 'number')} of the correlations of all contexts together"
-    text += f", within the {r} dimensions that {model.n_features} features span. " if r < model.n_features else ". "
+    words, within, background = WORDS["checks"]["condition"], "", ""
+    if r < model.n_features:
+        within = words["within"].format(r=r, features=model.n_features)
     if r > model.n_latents:
-        more = r - model.n_latents
-        text += f"There are {more} more dimensions than latents: the rest is modelled as unaffected background. "
-    if value > STRAINED:
-        return "warn", text + "Features are nearly collinear: drop duplicates."
-    if value > CALM:
-        return "note", text + "Some features nearly repeat others."
-    return "good", text + "No numerical worry."
+        background = words["background"].format(more=r - model.n_latents)
+    status = "warn" if value > STRAINED else "note" if value > CALM else "good"
+    return status, status, {"value": show(value, "number"), "within": within, "background": background}
 
 
 def _shrinkage(results: "Results") -> Found:
@@ -157,37 +129,27 @@ def _shrinkage(results: "Results") -> Found:
     if not shares:
         return None
     name = max(shares, key=shares.get)
-    text = f"At most {show(shares[name], 'share')} of a context's covariance is borrowed from the others ({name})"
-    few = [context for context, share in shares.items() if share > 0.5]
-    if few:
-        return "warn", (
-            f"More than half of the covariance of {listed(few)} is borrowed from the other contexts, for want of "
-            "samples: their own data say little."
-        )
-    if shares[name] > SHRUNK:
-        return "note", text + "; its standard errors are a little small."
-    return "good", text + "."
+    status = "warn" if shares[name] > 0.5 else "note" if shares[name] > SHRUNK else "good"
+    few = and_list([context for context, share in shares.items() if share > 0.5])
+    return status, status, {"share": show(shares[name], "share"), "name": name, "few": few}
 
 
 def _converged(results: "Results") -> Found:
     fit = results.fit
     gain = fit.details.get("gain", float("nan"))
     if not fit.converged:
-        return "warn", f"Stopped {gain:.3g} nats short of the maximum: estimates may be off."
+        return "warn", "warn", {"gain": gain}
     if fit.method != "likelihood":
-        return "note", f"Method {fit.method} computes its answer without iteration."
-    return "good", f"Converged: at most {show(max(gain, 1e-12), 'p')} nats are left to gain."
+        return "note", "note", {"method": fit.method}
+    return "good", "good", {"gain": show(max(gain, 1e-12), "p")}
 
 
 def _starts(results: "Results") -> Found:
-    details = results.fit.details
-    n, agreed = details.get("n_starts", 0), details.get("n_agreed", 0)
+    n, agreed = (results.fit.details.get(name, 0) for name in ("n_starts", "n_agreed"))
     if n < 2:
         return None
-    text = f"{agreed} of {n} starts of the search ended within half a nat of the best."
-    if agreed == 1:
-        return "note", text + " The search is hard here: a better model may exist."
-    return "good", text
+    status = "note" if agreed == 1 else "good"
+    return status, status, {"agreed": agreed, "n": n}
 
 
 def _runner_up(results: "Results") -> Found:
@@ -195,15 +157,10 @@ def _runner_up(results: "Results") -> Found:
         return None
     rival = results.fit.details["runner_up"]
     if rival is None:
-        return "good", "No rival: the search met no order that contradicts the graph."
-    text = f"The best order that contradicts the graph is {rival['gap']:.2g} nats behind"
+        return "good", "none", {}
+    status, odds = "warn" if rival["gap"] < CLEAR else "good", np.exp(min(rival["gap"], 50.0))
     order = " → ".join(rival["order"][:12]) + (" → …" if len(rival["order"]) > 12 else "")
-    if rival["gap"] < CLEAR:
-        return "warn", (
-            f"{text}, odds of only {np.exp(min(rival['gap'], 50.0)):.2g} to 1: the direction of some edges is not "
-            f"settled. It reads {order}."
-        )
-    return "good", f"{text}: the order is clear."
+    return status, status, {"gap": rival["gap"], "odds": odds, "order": order}
 
 
 def _ambiguous(results: "Results") -> Found:
@@ -211,21 +168,21 @@ def _ambiguous(results: "Results") -> Found:
         return None
     rivals = results.fit.details["ambiguous"]
     if not rivals:
-        return "good", "None: every latent has one best candidate."
+        return "good", "good", {}
     reasons = [str(found[0].get("why", "")) for found in rivals.values() if found and isinstance(found[0], dict)]
     example = f" For example: {reasons[0]}." if reasons and reasons[0] else ""
-    return "warn", f"The data leave more than one candidate for {listed(list(rivals))}.{example}"
+    return "warn", "warn", {"names": and_list(list(rivals)), "example": example}
 
 
 def _edges(results: "Results") -> Found:
     q, note = results.edges["q_value"], results.edges.attrs["note"]
     if not len(q):
-        return "note", "The graph has no edges: no latent acts on another, as far as seen."
+        return "note", "none", {}
     if q.isna().all():
-        return "open", f"{len(q)} edges without tests: {note or 'no standard errors'}."
+        return "open", "open", {"n": len(q), "note": note or "no standard errors"}
     sure = int((q <= ALPHA).sum())
-    text = f"{sure} of {len(q)} edges have a q-value of {ALPHA:g} or less: other orders and graphs are counted in."
-    return "note" if note or sure < len(q) else "good", text + (f" {_sentence(note)}" if note else "")
+    status = "note" if note or sure < len(q) else "good"
+    return status, "tested", {"sure": sure, "n": len(q), "note": f" {_sentence(note)}" if note else ""}
 
 
 def _stability(results: "Results") -> Found:
@@ -236,29 +193,28 @@ def _stability(results: "Results") -> Found:
     order, kept = rows["same ancestor relation"], rows["edges of the fit in 95 % of the replicates"]
     failed = f" {len(bootstrap.failures)} replicates could not be fitted." if bootstrap.failures else ""
     good = kept["count"] >= 0.9 * kept["of"] and not bootstrap.failures
-    return "good" if good else "note", (
-        f"{kept['count']} of {kept['of']} edges came back in at least 95 % of {bootstrap.n_replicates} replicates; the "
-        f"whole ancestor relation came back in {order['count']} of them.{failed}"
-    )
+    values = {"kept": kept, "order": order, "n": bootstrap.n_replicates, "failed": failed}
+    return "good" if good else "note", "kept", values
 
 
 def _warnings(results: "Results") -> Found:
-    return ("warn", " ".join(results.evidence.warnings)) if results.evidence.warnings else None
+    said = " ".join(results.evidence.warnings)
+    return ("warn", "said", {"said": said}) if said else None
 
 
-#: Checks in the order in which a report lists them: id, name, and what returns status and text.
-CHECKS = (
-    ("changed", "Did anything change?", _changed),
-    ("counts", "Samples per context", _counts),
-    ("rank", "One target per context (rank tests)", _single_targets),
-    ("membership", "One model for all contexts (membership)", _membership),
-    ("condition", "Conditioning", _condition),
-    ("shrinkage", "Borrowed covariance", _shrinkage),
-    ("converged", "Optimiser", _converged),
-    ("starts", "Search", _starts),
-    ("order", "Runner-up order", _runner_up),
-    ("ambiguous", "Ambiguous latents", _ambiguous),
-    ("edges", "Edges", _edges),
-    ("bootstrap", "Bootstrap", _stability),
-    ("warnings", "Warnings of the tests", _warnings),
-)
+#: What returns each check, in the order in which a report lists them.
+CHECKS = {
+    "changed": _changed,
+    "counts": _counts,
+    "rank": _single_targets,
+    "membership": _membership,
+    "condition": _condition,
+    "shrinkage": _shrinkage,
+    "converged": _converged,
+    "starts": _starts,
+    "order": _runner_up,
+    "ambiguous": _ambiguous,
+    "edges": _edges,
+    "bootstrap": _stability,
+    "warnings": _warnings,
+}

@@ -1,11 +1,9 @@
 """The latent graph as boxes and curves, ready to be drawn as SVG. Units are pixels."""
 
-import unicodedata
-
 import networkx as nx
 import numpy as np
 
-from latentdag.pl import Layout, layered
+from latentdag.pl import Layout, layered, short, text_width
 from latentdag.report.records import Record
 
 Edge = tuple[str, str]
@@ -20,7 +18,7 @@ BEND = (10.0, 22.0, 220.0)
 #: Latents that a row may hold: the page is wide, and scrolls.
 ROW_LENGTH = 12
 
-#: Characters of a name that a node shows.
+#: Characters of a name that a node shows; the full name is in its details.
 LABEL = 14
 
 #: Edges per latent up to which a graph is first shown whole.
@@ -29,44 +27,39 @@ MOST_PER_LATENT = 3
 
 def graph_drawing(latents: list[Record], edges: list[Record]) -> Record:
     """Return size, nodes and paths of the latent graph; one path per edge, in the order of ``edges``."""
-    short = {record["latent"]: shorten(record["latent"]) for record in latents}
-    widths = {name: max(44.0, round(20 + 8.6 * text_width(text), 1)) for name, text in short.items()}
+    labels = {record["latent"]: short(record["latent"], LABEL) for record in latents}
+    widths = {name: max(44.0, round(20 + 8.6 * text_width(text), 1)) for name, text in labels.items()}
     graph: nx.DiGraph = nx.DiGraph()
-    graph.add_nodes_from(short)
+    graph.add_nodes_from(labels)
     pairs = [(edge["source"], edge["target"]) for edge in edges]
     graph.add_edges_from(pairs)
     layout = layered(graph, {name: width + GAP for name, width in widths.items()}, BEND, ROW_LENGTH)
-    step = HEIGHT + min(36.0 + 2.2 * len(edges) / layout.n_rows, 90.0)
+    step = HEIGHT + min(36.0 + 2.2 * len(edges) / (layout.height + 1), 90.0)
+    width, height = layout.width + 2 * MARGIN, step * layout.height + HEIGHT + 2 * MARGIN
+    drawn = layout.moved(MARGIN, MARGIN + HEIGHT / 2, step, round(width, 1), round(height, 1))
     nodes = [
-        {"latent": name, "label": short[name], "x": round(MARGIN + layout.x[name], 1),
-         "y": round(_middle(layout.row[name], step), 1), "width": widths[name], "layer": layout.row[name]}
-        for name in short
+        {"latent": name, "label": labels[name], "x": round(drawn.place[name][0], 1),
+         "y": round(drawn.place[name][1], 1), "width": widths[name], "layer": layout.place[name][1]}
+        for name in labels
     ]  # fmt: skip
     return {
-        "width": round(layout.width + 2 * MARGIN, 1),
-        "height": round(_middle(layout.n_rows - 1, step) + HEIGHT / 2 + MARGIN, 1),
-        "threshold": _first_threshold(edges, len(short)),
+        "width": drawn.width,
+        "height": drawn.height,
+        "threshold": _first_threshold(edges, len(labels)),
         "nodes": nodes,
-        "paths": [_curve(points) for points in _points(layout, pairs, widths, step)],
+        "paths": [_curve(points) for points in _points(drawn, pairs, widths)],
     }
 
 
-def _middle(row: int, step: float) -> float:
-    return MARGIN + HEIGHT / 2 + step * row
-
-
-def _points(layout: Layout, pairs: list[Edge], widths: dict[str, float], step: float) -> list[list[Point]]:
+def _points(drawn: Layout, pairs: list[Edge], widths: dict[str, float]) -> list[list[Point]]:
     """Return the points of each edge, from the lower side of its cause to the upper side of its effect."""
-    chains = [[layout.x[cause], *layout.bends[cause, effect], layout.x[effect]] for cause, effect in pairs]
-    leaving = _ports([cause for cause, _ in pairs], [chain[1] for chain in chains], widths)
-    entering = _ports([effect for _, effect in pairs], [chain[-2] for chain in chains], widths)
+    chains = [[drawn.place[cause], *drawn.bends[cause, effect], drawn.place[effect]] for cause, effect in pairs]
+    leaving = _ports([cause for cause, _ in pairs], [chain[1][0] for chain in chains], widths)
+    entering = _ports([effect for _, effect in pairs], [chain[-2][0] for chain in chains], widths)
     paths = []
-    for (cause, effect), chain, out, into in zip(pairs, chains, leaving, entering, strict=True):
-        heights = [_middle(layout.row[cause] + k, step) for k in range(len(chain) - 1)]
-        heights.append(_middle(layout.row[effect], step) - HEIGHT / 2 - 2)
-        heights[0] += HEIGHT / 2
-        across = [chain[0] + out, *chain[1:-1], chain[-1] + into]
-        paths.append([(round(MARGIN + x, 1), round(y, 1)) for x, y in zip(across, heights, strict=True)])
+    for (start, *bends, end), out, into in zip(chains, leaving, entering, strict=True):
+        points = [(start[0] + out, start[1] + HEIGHT / 2), *bends, (end[0] + into, end[1] - HEIGHT / 2 - 2)]
+        paths.append([(round(x, 1), round(y, 1)) for x, y in points])
     return paths
 
 
@@ -98,18 +91,3 @@ def _curve(points: list[tuple[float, float]]) -> str:
         text += f"C{x:g},{middle:g} {a:g},{middle:g} {a:g},{b:g}"
         x, y = a, b
     return text
-
-
-def text_width(text: str) -> int:
-    """Return the width of a text in columns: wide characters of East Asian scripts count twice."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
-
-
-def shorten(name: str, limit: int = LABEL) -> str:
-    """Return as much of a name as fits in a node; the full name is in its details."""
-    name = " ".join(name.split())
-    if text_width(name) <= limit:
-        return name
-    while text_width(name) >= limit:
-        name = name[:-1]
-    return name + "…"

@@ -22,9 +22,8 @@ ALPHA = 0.05
 #: Contexts times features cubed up to which ranks below those of the hypothesis are tested as well: half a minute each.
 TEST_UP_TO = 1e10
 
-NO_MOMENTS = "not checked: no moments were given (pass moments=…)"
-NOT_ASKED = "not checked: tests were turned off (tests=False)"
-SEVERAL_TARGETS = "not tested: it is about contexts with one target each, and some here have several"
+NO_MOMENTS = "Not checked: no moments were given (pass moments=…)."
+NOT_ASKED = "Not checked: tests were turned off (tests=False)."
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,7 @@ class Evidence:
     condition, dimensions : of the correlations of all contexts together, in the directions along which data vary
     warnings : what the tests warned of
     why_not : str
-        Why ranks are not tested.
-    why_no_membership : str
-        Why the membership test was not made.
+        Why nothing was tested.
     """
 
     ranks: dict[int, pd.DataFrame] = field(default_factory=dict)
@@ -52,7 +49,6 @@ class Evidence:
     dimensions: int = 0
     warnings: tuple[str, ...] = ()
     why_not: str = ""
-    why_no_membership: str = ""
 
     def p_value(self, context: Hashable, rank: int) -> float:
         """Return the p-value of "at most ``rank`` directions change in this context"; nan if it was not tested."""
@@ -86,11 +82,11 @@ def gather(fit: Fit, m: Moments | None, tests: bool | MembershipTest | None, dat
     if m is None:
         if tests is True:
             raise ValueError("tests=True needs the moments that were fitted: pass moments=…")
-        return Evidence(membership=given, why_not=NO_MOMENTS, why_no_membership=NO_MOMENTS)
+        return Evidence(membership=given, why_not=NO_MOMENTS)
     check_same(fit, m)
     condition, dimensions = conditioning(m)
     if tests is False:
-        return Evidence(condition=condition, dimensions=dimensions, why_not=NOT_ASKED, why_no_membership=NOT_ASKED)
+        return Evidence(condition=condition, dimensions=dimensions, why_not=NOT_ASKED)
     allowed: dict[Hashable, int] = {c: 2 * len(v.targets) for c, v in fit.model.interventions.items()}
     allowed |= {c: 2 for c in m.contexts[1:] if c not in allowed}  # left out of the fit, perhaps because of this test
     with warnings.catch_warnings(record=True) as raised:
@@ -101,8 +97,7 @@ def gather(fit: Fit, m: Moments | None, tests: bool | MembershipTest | None, dat
             membership = membership_test(m, data, ALPHA, fit=fit if joint else False)
         ranks = _rank_tests(m, set(allowed.values()), membership, given is None, data)
     texts = tuple(dict.fromkeys(str(w.message) for w in raised))
-    why = SEVERAL_TARGETS if membership is None else ""
-    return Evidence(ranks, allowed, membership, condition, dimensions, texts, "", why)
+    return Evidence(ranks, allowed, membership, condition, dimensions, texts)
 
 
 def _rank_tests(

@@ -5,8 +5,10 @@ of :func:`collect`, from which HTML, markdown and JSON are made. Each part is co
 then kept, so that no face computes anything again.
 """
 
+import os
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,7 +16,7 @@ import pandas as pd
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.second_pass import Samples
-from latentdag.data.store import to_plain
+from latentdag.data.store import to_plain, write_atomically
 from latentdag.errors import clear_numerics
 from latentdag.inference.membership import MembershipTest
 from latentdag.inference.stability import Bootstrap
@@ -25,7 +27,7 @@ from latentdag.report.checks import all_checks, overall
 from latentdag.report.drawing import graph_drawing
 from latentdag.report.evidence import Evidence, gather
 from latentdag.report.records import Record, context_records, edge_records, effect_records, latent_records
-from latentdag.report.text import WORDS
+from latentdag.report.text import WORDS, to_html, to_json, to_markdown
 from latentdag.uncertainty.edges import edge_table
 from latentdag.uncertainty.standard_errors import Uncertainty
 
@@ -80,6 +82,11 @@ class Results:
             raise ValueError(f"level is a probability between 0 and 1, got {self.level}")
         if not (isinstance(self.n_features, int) and self.n_features >= 1):
             raise ValueError(f"n_features must be a positive whole number, got {self.n_features!r}")
+
+    @property
+    def digest(self) -> str | None:
+        """The SHA-256 of the moments; None without them."""
+        return None if self.moments is None else moments_hash(self.moments)
 
     @cached_property
     def uncertainty(self) -> Uncertainty:
@@ -171,7 +178,7 @@ class Results:
                     "method": fit.method,
                     "options": fit.options.to_json(),
                     "bootstrap": settings,
-                    "moments_sha256": None if self.moments is None else moments_hash(self.moments),
+                    "moments_sha256": self.digest,
                     "created": self.created,
                 },
             }
@@ -206,6 +213,31 @@ def collect(fit: Fit, moments: Moments | None = None, **options: Any) -> dict[st
     ('good', 3)
     """
     return Results(fit, moments, **options).report
+
+
+def write(fit: Fit | Results, path: str | os.PathLike[str], moments: Any = None, **options: Any) -> Path:
+    """Write a report of a fit: a page to open in any browser, or its content as JSON or markdown.
+
+    Parameters
+    ----------
+    fit : Fit or Results
+        With results, moments and options are those of the results.
+    path : path
+        Ending in ``.html``, ``.json`` or ``.md``. Written whole or not at all.
+    moments : Moments, optional
+        What was fitted; without them the first page can check less.
+    **options
+        title, tests, bootstrap, data, level, n_features, seed, created: see :class:`latentdag.report.Results`.
+    """
+    path = Path(path)
+    makers = {".html": to_html, ".htm": to_html, ".json": to_json, ".md": to_markdown}
+    if path.suffix.lower() not in makers:
+        raise ValueError(f"{path}: a report ends in .html, .json or .md, not in {path.suffix!r}")
+    results = fit if isinstance(fit, Results) else Results(fit, moments, **options)
+    text = makers[path.suffix.lower()](results.report)
+    # a lone surrogate in a title has no UTF-8; as a character reference it cannot stop the report
+    write_atomically(path, lambda file: file.write(text.encode("utf-8", "xmlcharrefreplace")))
+    return path
 
 
 def _stability(bootstrap: Bootstrap) -> Record:

@@ -1,21 +1,32 @@
-"""How values and labels read as text, and the report as markdown, for notebooks, issues and pull requests."""
+"""The dict as text: HTML, markdown or JSON, self-contained, and inert whatever the labels in the data are.
 
+Pages are templates of jinja2, which stand beside the modules: ``page.html`` and ``page.md``. All that is filled into
+one is escaped, for HTML or for markdown; data go in as JSON in which no character can end a script element. On top of
+that a page carries a content-security policy that names the one script and the one style sheet by their hash and
+forbids every load: a label that slipped through would still not run.
+"""
+
+import base64
+import hashlib
+import json
 import re
 import tomllib
 from importlib.resources import files
 from typing import Any
+
+from latentdag.optional import optional
 
 #: Rows of a table beyond which markdown is not read.
 MOST_ROWS = 200
 
 
 def read_file(name: str) -> str:
-    """Return the text of a file that stands beside this module."""
-    return (files("latentdag.report") / name).read_text(encoding="utf-8")
+    """Return the text of a file that stands beside the modules, such as ``report/page.html``."""
+    return (files("latentdag") / name).read_text(encoding="utf-8")
 
 
 #: What every report says in the same words: verdicts, methods, whom to cite, columns of tables.
-WORDS: dict[str, Any] = tomllib.loads(read_file("words.toml"))
+WORDS: dict[str, Any] = tomllib.loads(read_file("report/words.toml"))
 
 
 def show(value: Any, kind: str = "text") -> str:
@@ -44,51 +55,6 @@ def show(value: Any, kind: str = "text") -> str:
     return str(value)
 
 
-def to_markdown(report: dict[str, Any]) -> str:
-    """Return the dict of :func:`latentdag.report.collect` as markdown; labels cannot break out of their cells."""
-    head = report["headline"]
-    lines = [
-        f"# {escape(report['title'])}",
-        "",
-        f"{head['latents']} latents, {head['features']} features, {head['contexts']} contexts, "
-        f"{head['samples']:,} samples, {head['edges']} edges; method {escape(head['method'])}.",
-        "",
-        f"**{escape(report['verdict']['text'])}**",
-        "",
-        "## What was checked first",
-        "",
-        *(f"- **{escape(c['name'])}** ({c['status']}): {escape(c['text'])}" for c in report["checks"]),
-    ]
-    for table in report["tables"]:
-        lines += ["", f"## {escape(table['title'])}", "", *_table(table, report[table["id"]])]
-    cite, made = report["citation"], report["provenance"]
-    lines += ["", "## Methods", ""]
-    lines += [part for text in report["methods"] for part in (escape(text), "")]
-    lines += [
-        f"Cite: {cite['authors']} ({cite['year']}). *{cite['title']}*. {cite['venue']}. {cite['preprint']}. "
-        f"Software: {cite['software']}.",
-        "",
-        f"- options: {escape(', '.join(f'{k}={v}' for k, v in made['options'].items() if v is not None))}",
-        f"- seed: {escape(show(made['seed']))}",
-        f"- moments, SHA-256: {show(made['moments_sha256'])}",
-        f"- versions: {', '.join(f'{name} {number}' for name, number in made['versions'].items())}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _table(table: dict[str, Any], records: list[dict[str, Any]]) -> list[str]:
-    columns = table["columns"]
-    lines = [
-        "| " + " | ".join(c["label"] for c in columns) + " |",
-        "|" + "|".join(" --- " if c["kind"] in ("text", "word", "list", "yes") else " ---: " for c in columns) + "|",
-    ]
-    for record in records[:MOST_ROWS]:
-        lines.append("| " + " | ".join(escape(show(record.get(c["key"]), c["kind"])) for c in columns) + " |")
-    if len(records) > MOST_ROWS:
-        lines += ["", f"… and {len(records) - MOST_ROWS} more rows."]
-    return lines
-
-
 def escape(text: str) -> str:
     """Return text that markdown, and the HTML inside it, show as it is.
 
@@ -98,3 +64,36 @@ def escape(text: str) -> str:
     text = " ".join(str(text).split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]|#~$])", r"\\\1", text)
+
+
+def to_json(report: dict[str, Any]) -> str:
+    """Return the dict of :func:`latentdag.report.collect` as JSON text, plain ASCII."""
+    return json.dumps(report, indent=1, allow_nan=False) + "\n"
+
+
+def to_html(report: dict[str, Any]) -> str:
+    """Return the dict of :func:`latentdag.report.collect` as one page that loads nothing."""
+    return filled("report/page.html", r=report)
+
+
+def to_markdown(report: dict[str, Any]) -> str:
+    """Return the dict of :func:`latentdag.report.collect` as markdown, for notebooks, issues and pull requests."""
+    return filled("report/page.md", r=report, most_rows=MOST_ROWS)
+
+
+def filled(template: str, **values: Any) -> str:
+    """Return a page of HTML or markdown: a template of jinja2 with values in it, all of them escaped."""
+    jinja2 = optional("jinja2", "report", "a page")
+    escaping: dict[str, Any] = {"finalize": escape} if template.endswith(".md") else {"autoescape": True}
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, **escaping
+    )
+    environment.globals["file"] = read_file
+    environment.filters |= {"show": show, "digest": _digest}
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return str(environment.from_string(read_file(template)).render(**values))
+
+
+def _digest(text: str) -> str:
+    """Return the hash by which a content-security policy allows an inline script or style sheet."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

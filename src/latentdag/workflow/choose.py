@@ -11,6 +11,7 @@ from latentdag.data import labels as lb
 from latentdag.data.adjust import coefficients, design
 from latentdag.data.matrices import as_rows, is_sparse
 from latentdag.data.moments import Moments
+from latentdag.data.sources.annotated import obs_column
 from latentdag.datasets.containers import Screen
 
 if TYPE_CHECKING:
@@ -57,17 +58,16 @@ class Choice:
 
 def screen_of(adata: "AnnData", context_key: str, control: Hashable, layer: str | None = None) -> Screen:
     """Return a screen from AnnData; cells without a label are left out."""
-    if context_key not in adata.obs:
-        raise ValueError(f"obs has no column {context_key!r}; it has {list(adata.obs.columns)}")
+    labels = obs_column(adata, context_key)
     if not adata.var_names.is_unique:
         raise ValueError("names of genes occur more than once: adata.var_names_make_unique()")
-    labelled = adata[adata.obs[context_key].notna().to_numpy()]
+    labelled = adata[labels.notna().to_numpy()]
     X = labelled.X if layer is None else labelled.layers[layer]
     if X is None:
         raise ValueError("adata.X is empty: name a layer")
-    labels = labelled.obs[context_key].astype(str).to_numpy(dtype=str)
+    texts = labels.dropna().astype(str).to_numpy(dtype=str)
     names = tuple(str(name) for name in labelled.var_names)
-    return Screen("screen", X, labels, str(control), names, labelled.obs.reset_index(drop=True))
+    return Screen("screen", X, texts, str(control), names, labelled.obs.reset_index(drop=True))
 
 
 def choose(

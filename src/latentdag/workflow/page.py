@@ -1,26 +1,29 @@
 """The page of the workflow: what it says, as one HTML file that loads nothing, or as markdown.
 
-``content`` collects sentences, warnings and tables as plain types. Words that do not depend on the data are in
-``page.json``, with the columns of the tables: each has a key, a title and a kind. Text reaches the HTML through
-jinja2's escaping. A content-security policy forbids scripts and loads, so that no label of the data can run.
+``content`` collects sentences, warnings and tables as plain types, from which the templates ``page.html`` and
+``page.md`` are filled. Words that do not depend on the data are in ``page.json``, with the columns of the tables: each
+has a key, a title and a kind. A content-security policy forbids scripts and loads: no label of the data can run.
 """
 
 import base64
 import io
 import json
 import os
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from latentdag.data.store import to_plain, write_atomically
-from latentdag.report import citation, escape, filled, inline_hash, show, style_sheet, versions
+from latentdag.pl import save
+from latentdag.report import citation, filled, latent_records, read_file, show, versions
 from latentdag.workflow.figures import hazard_forest, survival_graph
 
 if TYPE_CHECKING:
     from latentdag.workflow.steps import Workflow
+
+#: Genes named for each latent: those that correlate most with it among the control cells.
+N_GENES = 4
 
 
 def write(found: "Workflow", path: str | os.PathLike[str], report_link: str | None = None) -> Path:
@@ -36,34 +39,14 @@ def write(found: "Workflow", path: str | os.PathLike[str], report_link: str | No
 
 def to_html(found: "Workflow", report_link: str | None = None) -> str:
     """Return the page as HTML: one file, no script, nothing to load."""
-    style = style_sheet() + _read("page.css")
-    return filled(
-        _read("page.html"),
-        page=content(found, report_link),
-        drawn={name: _image(figure) for name, figure in figures(found).items()},
-        style=style,
-        allowed=inline_hash(style),
-        cite=citation(),
-        versions=versions(),
-    )
+    drawn = {name: _image(figure) for name, figure in figures(found).items()}
+    page = content(found, report_link)
+    return filled("workflow/page.html", page=page, drawn=drawn, cite=citation(), versions=versions())
 
 
 def to_markdown(found: "Workflow", report_link: str | None = None) -> str:
     """Return the page as markdown, without figures."""
-    page = content(found, report_link)
-    warning = [f"**{page['refused']}**", ""] if page["refused"] else []
-    lines = [f"# {escape(page['title'])}", "", *warning, *(f"- {escape(text)}" for text in page["sentences"])]
-    if report_link:
-        lines += ["", f"The fit itself: [{escape(report_link)}]({report_link})."]
-    lines += ["", "## Before you trust it", "", *(f"- {escape(text)}" for text in page["care"])]
-    lines += ["", "## What went in", "", *(f"- {escape(text)}" for text in page["chosen"])]
-    for title, columns, records in page["tables"].values():
-        rows = [[label for _, label, _ in columns]]
-        rows += [[escape(show(record.get(key), kind)) for key, _, kind in columns] for record in records]
-        head, *body = ("| " + " | ".join(row) + " |" for row in rows)
-        lines += ["", f"## {escape(title)}", "", head, "|" + " --- |" * len(columns), *body]
-    lines += ["", "## Methods", "", *(part for text in page["methods"] for part in (escape(text), ""))]
-    return "\n".join(lines)
+    return filled("workflow/page.md", page=content(found, report_link))
 
 
 def figures(found: "Workflow") -> dict[str, Any]:
@@ -76,39 +59,31 @@ def figures(found: "Workflow") -> dict[str, Any]:
 
 
 def _image(figure: Any) -> str:
-    """Return a figure as the address of an embedded SVG image, the same bytes every time; closes the figure."""
-    import matplotlib
+    """Return a figure as the address of an embedded SVG image; closes the figure."""
     import matplotlib.pyplot as plt
 
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "latentdag"}):
-        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    save(figure, buffer, "svg")
     plt.close(figure)
     return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-def _read(name: str) -> str:
-    return (files("latentdag.workflow") / name).read_text(encoding="utf-8")
 
 
 def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]:
     """Return everything the page says, as plain types."""
     m, fit = found.moments, found.fit
-    tested = found.membership.summary
-    contexts = [
-        {
-            "context": str(c), "cells": int(n), "latent": fit.targets[c], "unchanged": float(found.unchanged[c]),
-            "p_value": tested["p_value"][c], "holm": tested["holm"][c], "decision": tested["decision"][c],
-        }
-        for c, n in zip(m.contexts[1:], m.counts[1:], strict=True)
-    ]  # fmt: skip
-    top = _strongest(found)
+    contexts = found.membership.summary.loc[list(m.contexts[1:]), ["p_value", "holm", "decision"]].assign(
+        context=m.contexts[1:],
+        cells=m.counts[1:],
+        latent=[fit.targets[c] for c in m.contexts[1:]],
+        unchanged=found.unchanged,
+    )
+    top = {z["latent"]: z["features"] for z in latent_records(fit, [], N_GENES)}
     left_out = ", ".join(f"{c} ({n})" for c, n in found.choice.left_out.items())
-    words = json.loads(_read("page.json"))
+    words = json.loads(read_file("workflow/page.json"))
     records = {
-        "contexts": contexts,
+        "contexts": contexts.to_dict("records"),
         "edges": _rows(found.edges),
-        "latents": [{**row, "genes": top[str(row["score"])]} for row in _rows(found.latents)],
+        "latents": [{**row, "genes": _said_of_genes(top[str(row["score"])])} for row in _rows(found.latents)],
         "genes": _rows(found.genes.sort_values("p_value", kind="stable")),
     }
     said = {
@@ -137,14 +112,5 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     return table.reset_index().to_dict("records")
 
 
-def _strongest(found: "Workflow", n: int = 4) -> dict[str, str]:
-    """Return the genes that correlate most with each latent among the control cells."""
-    scaled = found.fit.model.rescaled("unit-variance")
-    S = scaled.covariance()
-    deviation = S.diagonal() ** 0.5
-    said = {}
-    for i, name in enumerate(scaled.latents):
-        r = S @ scaled.unmixing[i] / deviation
-        order = sorted(range(len(r)), key=lambda j: -abs(r[j]))[:n]
-        said[name] = ", ".join(f"{scaled.feature_names[j]} {show(float(r[j]), 'number')}" for j in order)
-    return said
+def _said_of_genes(features: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{each['feature']} {show(float(each['correlation']), 'number')}" for each in features)

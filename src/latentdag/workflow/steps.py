@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from latentdag.methods.fitting import fit as run_fit
 from latentdag.methods.result import Fit
 from latentdag.methods.verdict import idle_reasons
 from latentdag.progress import Progress
+from latentdag.report import Results
 from latentdag.workflow.choose import MIN_CELLS, Choice, choose
 from latentdag.workflow.survival import ALPHA, cox_table
 from latentdag.workflow.transfer import random_scores, transfer_scores
@@ -40,8 +41,6 @@ class Workflow:
         Of all contexts chosen, before the fit.
     fit : Fit
         Latents are called Z(context), so that nobody takes them for the gene or the perturbation of that name.
-    edges : DataFrame
-        Of the fit, with errors that hold without Gaussian noise; see :meth:`latentdag.Fit.edges`.
     scores : DataFrame, patients × latents
     latents, genes : DataFrame
         Cox regressions per latent, and per gene as the baseline; see :func:`latentdag.survival.cox_table`. Latents have
@@ -62,7 +61,6 @@ class Workflow:
     unchanged: pd.Series
     membership: MembershipTest
     fit: Fit
-    edges: pd.DataFrame
     scores: pd.DataFrame
     latents: pd.DataFrame
     genes: pd.DataFrame
@@ -75,6 +73,16 @@ class Workflow:
     def samples(self) -> tuple[np.ndarray, np.ndarray]:
         """Cells of the fit, (n, p), and their contexts, (n,), normalised and adjusted."""
         return _samples(self.choice, self.moments)
+
+    @cached_property
+    def results(self) -> Results:
+        """What is said about the fit: with its samples, so that tests and errors hold without Gaussian noise."""
+        return Results(self.fit, self.moments, tests=self.membership, data=self.samples, title=self.screen)
+
+    @property
+    def edges(self) -> pd.DataFrame:
+        """The edges of the fit, with intervals; see :meth:`latentdag.Fit.edges`."""
+        return self.results.edges
 
     @property
     def significant(self) -> list[str]:
@@ -198,8 +206,7 @@ def run(
             counts=counts, adjust=adjust,
         )  # fmt: skip
         m = choice.moments()
-        bar.advance()
-        bar.say("testing contexts")
+        bar.say("testing contexts", 1)
         tested = membership_test(m, (choice.X, choice.contexts))
         if members_only and not tested.members:
             raise ValueError(
@@ -211,28 +218,22 @@ def run(
         unchanged = pd.Series(holm(ranks[p_value_column(ranks)].to_numpy()), index=ranks.index, name="unchanged")
         targets = {c: f"Z({c})" for c in m.contexts[1:]} if targets is None else targets
         _check_size(m, targets)
-        bar.advance()
-        bar.say("fitting")
+        bar.say("fitting", 1)
         found = run_fit(m, targets=targets, data=samples, **options)
-        edges = found.edges(level=0.95, data=samples)
-        bar.advance()
-        bar.say("survival per latent")
+        bar.say("survival per latent", 1)
         scores = transfer_scores(found.model, cohort.expression, scaling)[list(found.order)]
         latents = cox(scores)
-        bar.advance()
-        bar.say("survival per gene")
+        bar.say("survival per gene", 1)
         expression = cohort.expression[list(m.feature_names)]
         baseline = cox(expression)
-        bar.advance()
-        bar.say("survival per random mixture")
+        bar.say("survival per random mixture", 1)
         random = cox(random_scores(expression, n_random, rng))
         # how many random mixtures have a p-value as small; nan where there are none to compare with
         smaller = latents["p_value"].map(lambda p: (random["p_value"] <= p).mean(), na_action="ignore")
         latents["random_share"] = smaller.astype(float)
-        bar.advance()
     names = () if covariates is None else tuple(map(str, covariates.columns))
     return Workflow(
-        screen.name, cohort.name, choice, m, unchanged, tested, found, edges, scores, latents, baseline, random, alpha,
+        screen.name, cohort.name, choice, m, unchanged, tested, found, scores, latents, baseline, random, alpha,
         scaling, names,
     )  # fmt: skip
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.optional import optional
@@ -95,18 +94,10 @@ def _one(
             proportional = lifelines.statistics.proportional_hazard_test(fitter, table, time_transform="rank")
     except (lifelines.exceptions.ConvergenceError, np.linalg.LinAlgError, ValueError):
         return dict.fromkeys(COLUMNS, np.nan)
-    coef, error = float(fitter.params_["score"]), float(fitter.standard_errors_["score"])
-    lower, upper = np.exp(fitter.confidence_intervals_.loc["score"])
-    return {
-        "coef": coef,
-        "std_error": error,
-        "hazard_ratio": np.exp(coef),
-        "lower": lower,
-        "upper": upper,
-        "z": coef / error,
-        "p_value": 2 * stats.norm.sf(abs(coef / error)),
-        "proportional_p_value": float(np.ravel(proportional.summary.loc[["score"], "p"])[0]),
-    }
+    ends = {f"exp(coef) {end} {100 * level:g}%": end for end in ("lower", "upper")}
+    names = {"se(coef)": "std_error", "exp(coef)": "hazard_ratio", "p": "p_value", **ends}
+    found = fitter.summary.loc["score"].rename(names)
+    return {**found, "proportional_p_value": float(np.ravel(proportional.summary.loc[["score"], "p"])[0])}
 
 
 def _check(
