@@ -35,8 +35,8 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     method : "likelihood", "closed-form", "projection" or "exact"
         As for :func:`latentdag.fit`. Options that a method has no use for (``penalty`` and ``n_jobs`` outside
         "likelihood", ``gamma`` outside "projection", …) are not used, so that a grid can run over methods; but
-        ``targets``, ``intervention``, ``unintervened``, ``graph``, ``order``, ``forbidden`` and ``required`` change
-        what is asked, and a method that cannot honour them says so.
+        ``targets``, ``intervention``, ``unintervened``, ``noise``, ``n_latents``, ``graph``, ``order``, ``forbidden``
+        and ``required`` change what is asked, and a method that cannot honour them says so.
     control : label
         The unperturbed context, as it occurs in ``y``. It is never guessed.
     targets : mapping of context to latent name, or names, optional
@@ -54,6 +54,10 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         Move covariances of contexts with few samples towards the pooled one.
     unintervened : "downstream" or "upstream"
         What latents that no context targets may be.
+    noise : "none", "features" or "auto", or a mapping of feature to noise variance
+        Whether every feature is measured with noise of its own.
+    n_latents : int, optional
+        Of noisy features: how many latents there are, background included.
     gamma : float
         Of the projection method.
     tol : float
@@ -108,6 +112,8 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     penalty: str | float = "bic"
     shrinkage: bool = True
     unintervened: str = "downstream"
+    noise: str | Mapping[str, float] = "auto"
+    n_latents: int | None = None
     gamma: float = 0.99
     tol: float = TOLERANCE
     robust: bool = False
@@ -165,7 +171,8 @@ class LatentDAG(TransformerMixin, BaseEstimator):
             return latent_scores(X, self.model_)
         X = self._checked(X, reset=False)
         if _is_from(X, "dask"):
-            return X @ self.model_.unmixing.T - self.model_.unmixing @ self.model_.offset
+            K, c = self.model_.latent_map
+            return X @ K.T + c
         return self.model_.transform(X)
 
     def inverse_transform(self, Z: Any) -> np.ndarray:

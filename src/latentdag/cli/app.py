@@ -178,6 +178,8 @@ def fit(
     means: Annotated[bool, typer.Option(help="Use shifts of the means.")] = True,
     penalty: Annotated[str, typer.Option(help="Price of an edge: bic, aic or nats.")] = "bic",
     unintervened: Annotated[str, typer.Option(help="Other latents: downstream or upstream.")] = "downstream",
+    noise: Annotated[str, typer.Option(help="Noise of single features: none, features or auto.")] = "auto",
+    n_latents: Annotated[int, typer.Option(min=0, help="Latents of noisy features, background included.")] = 0,
     gamma: Annotated[float, typer.Option(min=0, max=1, help="Rank-one threshold of 'projection'.")] = 0.99,
     bootstrap: Annotated[int, typer.Option(min=0, help="Bootstrap replicates.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
@@ -193,6 +195,7 @@ def fit(
     source = _source(context_column, control, layer, adjust, robust=robust, counts=counts, depth=depth)
     options = {
         "intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened, "gamma": gamma,
+        "noise": noise, "n_latents": n_latents or None,
     }  # fmt: skip
     text, said, files = run_fit(
         data, out, source, method, options,

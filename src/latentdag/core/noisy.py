@@ -1,4 +1,6 @@
-"""Maximum likelihood for a given DAG where the latents are seen through noise (docs/math.md, Features measured with noise).
+"""Maximum likelihood for a given DAG where the latents are seen through noise.
+
+docs/math.md, Features measured with noise, has the formulas.
 
 What is measured is y with ``Cov_k(y) = H^{-1} C_k H^{-T} + N_k``. Weights and variances no longer drop out in closed
 form, so Newton's method with the expected information moves them together with H, the mean noises τ, and what is not

@@ -20,7 +20,6 @@ from latentdag.errors import FewSamplesWarning, NotConvergedWarning
 from latentdag.identification.equivalence import reduced_model
 from latentdag.methods.design import Prepared
 from latentdag.methods.options import Options
-from latentdag.methods.reduction import describe
 from latentdag.methods.result import Fit, named_graph
 from latentdag.methods.verdict import NO_WARNING, unsettled
 from latentdag.model.distribution import log_likelihood
@@ -78,7 +77,7 @@ def finish(
         "shrinkage": dict(zip(lb.text_names(m.contexts), prepared.shrinkage.tolist(), strict=True)),
         "ambiguous": dict(ambiguous),
         **_probabilities(prepared, found),
-        **describe(prepared.reduction),
+        **prepared.noise,
     }
     counts = tuple(m.counts.tolist())
     return Fit(model, order, graph, float(loglik), counts, bool(best.optimum.converged), options, details)

@@ -1,7 +1,7 @@
 """From moments to the arrays of the core: range, shrinkage, whitening, and which context hits which latent."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ class Prepared:
         How far each covariance was moved towards the pooled one, between 0 and 1.
     design : Design
     reduction : Reduction of noisy features, or None where they are exact
+    noise : what was tried to tell
     """
 
     W: np.ndarray
@@ -54,6 +55,7 @@ class Prepared:
     shrinkage: np.ndarray
     design: Design
     reduction: Reduction | None = None
+    noise: Mapping[str, Any] = field(default_factory=dict)
 
 
 def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
@@ -65,7 +67,7 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
     hits, latents = _hits(m, options.targets)
     kinds = _kinds(m, options.intervention)
     n = m.counts.astype(float) if means else np.maximum(m.counts - 1.0, 1.0)
-    reduction = reduction_of(m, n, len(latents), options)
+    reduction, noise = reduction_of(m, n, len(latents), options)
     coordinates, S, log_volume = _coordinates(m, len(latents)) if reduction is None else reduction.coordinates(m)
     S = S * ((m.counts - 1.0) / m.counts if means else np.ones(len(n)))[:, None, None]
     measured = None if reduction is None else S
@@ -109,7 +111,7 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
         F_inv = solve_triangular(F, np.eye(len(F)), trans="T")
         noisy = Noisy(F_inv @ measured @ F_inv.T, reduction.noise.seen_by(F_inv))
         design = replace(design, noisy=noisy)
-    return Prepared(W, log_volume, mu, about, latents, kinds, weight, design, reduction)
+    return Prepared(W, log_volume, mu, about, latents, kinds, weight, design, reduction, noise)
 
 
 def _coordinates(m: Moments, d: int) -> tuple[np.ndarray, np.ndarray, float]:

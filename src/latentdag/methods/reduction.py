@@ -78,8 +78,8 @@ class Reduction:
         return np.asarray((U * np.maximum(eigenvalues, LEAST_SIGNAL)[:, None]) @ U.transpose(0, 2, 1))
 
 
-def reduction_of(m: Moments, n: np.ndarray, d: int, options: Options) -> Reduction | None:
-    """Return the factor step that the options ask for; None where features are taken as exact."""
+def reduction_of(m: Moments, n: np.ndarray, d: int, options: Options) -> tuple[Reduction | None, dict[str, Any]]:
+    """Return the factor step that the options ask for, None where features are exact; and what was tried."""
     counting = m.noise
     auto = options.noise == "auto" and counting is None
     # fewer dimensions than features have no noise; one more than latents cannot tell noise from an effect
@@ -88,9 +88,13 @@ def reduction_of(m: Moments, n: np.ndarray, d: int, options: Options) -> Reducti
         or options.noise == "none"
         or (auto and (m.range.shape[1] < m.n_features or m.n_features < d + 2))
     ):
-        return None
+        return None, {}
     found = reduce_features(m, n, d, options)
-    return None if auto and found.exact <= min(found.criteria.values()) else found
+    bic = {f"{r} factors": float(value) for r, value in found.criteria.items()}
+    if auto and found.exact <= min(found.criteria.values()):
+        return None, {"noise_bic": bic | {"exact": found.exact}}
+    told = {"n_factors": found.r, "noise_bic": bic, "noise_at_floor": list(found.at_floor)}
+    return found, told | ({"noise_bic": bic | {"exact": found.exact}} if auto else {})
 
 
 def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Reduction:
@@ -209,11 +213,3 @@ def _directions(
     to_psi = np.zeros((len(s), len(Q)))
     to_psi[:, unknown] = (covariance @ T.T @ (U / s)).T
     return directions, to_psi
-
-
-def describe(reduction: Reduction | None) -> dict[str, Any]:
-    """Return what a fit keeps of the factor step."""
-    if reduction is None:
-        return {}
-    criteria = {str(r): float(value) for r, value in reduction.criteria.items()}
-    return {"n_factors": reduction.r, "factor_criteria": criteria, "noise_at_floor": list(reduction.at_floor)}

@@ -268,7 +268,7 @@ class Fit:
             f"{model.n_latents} latents, {model.n_features} features, {len(model.contexts)} contexts, "
             f"{self.n_samples} samples, {self.graph.number_of_edges()} edges\n"
         )
-        if not self.verdict.ok:
+        if not self.verdict.ok or self.verdict.notes:
             head = f"{self.verdict}\n\n{head}"
         if np.isfinite(self.loglik):
             head += f"log-likelihood {self.loglik:.2f}, BIC {self.bic:.2f}\n"
@@ -392,6 +392,7 @@ FILE = Layout(
             "gain?": float, "n_starts?": int, "n_agreed?": int, "penalty?": float, "shrinkage?": {str: float},
             "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]},
             "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool,
+            "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str],
             "changed?": {str: {"p_holm?": float, "p_apart_holm?": float, "reason": str}}, str: object,
         },
     },

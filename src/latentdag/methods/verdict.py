@@ -1,8 +1,10 @@
 """The verdict on a fit: what to know before believing it, in plain sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from latentdag.data import labels as lb
 from latentdag.uncertainty.changed import ALIKE, UNCHANGED
@@ -20,6 +22,10 @@ NO_EDGES = (
     "their latents carry no edges",
 )
 NOT_CONVERGED = "The optimiser stopped before the maximum: estimates may be off."
+NOISY = "Every feature has noise of its own, half of them {share:.0%} of their variance or more{beside}{why}."
+WHY = " (BIC prefers this to exact features by {gap:.0f})"
+EXACT = "Features are taken as exact: BIC prefers this to noise of single features by {gap:.0f}."
+FLOOR = "Of some features the noise cannot be told from none: {listed}."
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
 FINE = "Nothing speaks against this fit."
 
@@ -35,6 +41,8 @@ class Verdict:
     ----------
     reasons : tuple of sentences
         The weightiest first; none where nothing speaks against the fit.
+    notes : tuple of sentences
+        What was decided on the way, and why; nothing to worry about.
 
     Examples
     --------
@@ -43,19 +51,39 @@ class Verdict:
     """
 
     reasons: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         return not self.reasons
 
     def __str__(self) -> str:
-        return " ".join(self.reasons) or FINE
+        return " ".join([*(self.reasons or (FINE,)), *self.notes])
 
 
 def verdict_of(fit: "Fit") -> Verdict:
     """Return the verdict on a fit: contexts that are idle come first."""
     converged = () if fit.converged else (NOT_CONVERGED,)
-    return Verdict((*idle_reasons(fit), *_unsettled(fit), *converged))
+    return Verdict((*idle_reasons(fit), *_unsettled(fit), *converged), tuple(_noise_notes(fit)))
+
+
+def _noise_notes(fit: "Fit") -> Iterator[str]:
+    """Yield what was decided about noise of the features, and why."""
+    psi, bic = fit.model.feature_noise, dict(fit.details.get("noise_bic", {}))
+    exact = bic.pop("exact", None)
+    if psi is None:
+        if exact is not None:
+            yield EXACT.format(gap=min(bic.values()) - exact)
+        return
+    share = np.median(psi / np.mean([np.diagonal(fit.model.covariance(c)) for c in fit.model.contexts], axis=0))
+    why = "" if exact is None else WHY.format(gap=exact - min(bic.values()))
+    background = fit.details["n_factors"] - fit.model.n_latents
+    beside = f", and {background} factors that no context targets" if background > 0 else ""
+    yield NOISY.format(share=share, beside=beside, why=why)
+    floor = fit.details.get("noise_at_floor", [])
+    if floor:
+        listed = lb.listed(floor)
+        yield FLOOR.format(listed=listed)
 
 
 def _unsettled(fit: "Fit") -> list[str]:

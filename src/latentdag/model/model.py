@@ -293,6 +293,11 @@ class LatentModel:
         return K, mean - K @ (self.offset + self.mixing @ mean), error
 
     @property
+    def latent_map(self) -> tuple[np.ndarray, np.ndarray]:
+        """K (d, p) and c (d,) of :meth:`transform`: latents of features x are ``K x + c``."""
+        return self._posterior[:2]
+
+    @property
     def latent_std_error(self) -> np.ndarray:
         """Standard error (d,) of every latent of :meth:`transform`; zero where features are exact."""
         return self._posterior[2]
@@ -311,7 +316,7 @@ class LatentModel:
             X = frame[list(self.feature_names)].to_numpy(dtype=float)
         if X.shape[1] != self.n_features:
             raise ValueError(f"X has {X.shape[1]} features, the model {self.n_features}")
-        K, c, _ = self._posterior
+        K, c = self.latent_map
         Z = np.asarray(X @ K.T) + c
         return Z if frame is None else pd.DataFrame(Z, index=frame.index, columns=list(self.latents))
 
