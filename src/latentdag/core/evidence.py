@@ -31,6 +31,7 @@ from latentdag.core.edge_estimates import EdgeEstimates, edge_estimates
 from latentdag.core.graphs import FittedGraph, Rules
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
+from latentdag.core.orders import Order
 
 #: Probabilities π that two latents share an edge, all equally probable: from sparse to dense.
 DENSITIES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65)
@@ -116,11 +117,19 @@ def weigh(design: Design, graph: FittedGraph, rules: Rules) -> Weighed:
 def _edges(graph: FittedGraph, rules: Rules) -> tuple[BoolArray, BoolArray]:
     """Return which edges are there, and which may be added without closing a cycle."""
     d = len(graph.parents)
-    present, ancestors = np.zeros((d, d), dtype=bool), np.zeros((d, d), dtype=bool)
-    for i in graph.order:
-        present[i, graph.parents[i]] = True
-        ancestors[i] = present[i] | ancestors[graph.parents[i]].any(axis=0)
+    present = np.zeros((d, d), dtype=bool)
+    for i, parents in enumerate(graph.parents):
+        present[i, parents] = True
+    ancestors = ancestors_of(present, graph.order)
     return present, rules.allowed & ~present & ~ancestors.T & ~np.eye(d, dtype=bool)
+
+
+def ancestors_of(present: BoolArray, order: Order) -> BoolArray:
+    """Return who is an ancestor of whom (d, d), ``[i, j]`` iff j is one of i, from the edges of a graph."""
+    ancestors = np.zeros_like(present)
+    for i in order:
+        ancestors[i] = present[i] | ancestors[present[i]].any(axis=0)
+    return ancestors
 
 
 def _integrated(design: Design, graph: FittedGraph, estimates: EdgeEstimates) -> Array:

@@ -137,7 +137,7 @@ def perfect_rows(design: Design, H: Array, order: Order) -> Array:
 
 def prune(design: Design, H: Array, order: Order, rules: Rules) -> tuple[IntArray, ...]:
     """Return the parents that are worth their penalty, by backward elimination from all predecessors, at rows H."""
-    if design.noisy is not None:
+    if design.noisy is not None and not any(design.soft):  # whose weights alone leave no trace
         return _prune_noisy(design, H, order, rules)
     regress, rows = TwoRegressions(design, H, order), np.array(order, dtype=np.intp)
     parents: list[IntArray] = [np.empty(0, dtype=np.intp)] * design.d

@@ -91,7 +91,7 @@ def _probabilities(prepared: Prepared, found: Found) -> dict[str, Any]:
     rival = posterior.runner_up()
     told: dict[str, Any] = {"runner_up": rival and {"order": [latents[i] for i in rival[0]], "gap": float(rival[1])}}
     if any(prepared.design.soft):
-        relations = soft_relations(prepared.design, found.best)
+        relations = soft_relations(prepared.design, posterior)
     else:
         likely = np.argwhere(posterior.edges >= NEGLIGIBLE)
         told["probability"] = [[latents[j], latents[i], float(posterior.edges[i, j])] for i, j in likely]

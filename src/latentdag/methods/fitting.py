@@ -7,7 +7,7 @@ import numpy as np
 
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples
+from latentdag.data.second_pass import Samples, context_blocks
 from latentdag.data.usable import UNITS_IN_A_PLANE, check_design, check_units
 from latentdag.errors import clear_numerics
 from latentdag.methods import fit_closed_form, fit_exact, fit_likelihood, fit_projection
@@ -91,7 +91,20 @@ def with_idle(found: Fit, m: Moments, data: Samples | None = None) -> Fit:
 
     The method "exact" takes moments as exact, whatever their counts, so it has nothing to test.
     """
+    if found.model.feature_noise is not None:  # what noise of many features hides shows in the latents
+        m, data = _in_latents(found.model, m, data)
     table = changed(m, data, targets=found.options.targets, means=found.options.get("means", False))
     told = table[["p_holm", "p_apart_holm", "reason"]].astype(object)
     tested = dict(zip(lb.text_names(m.contexts[1:]), told.where(table.notna(), None).to_dict("records"), strict=True))
     return replace(found, idle=idle_contexts(table), details={**found.details, "changed": tested})
+
+
+def _in_latents(model: LatentModel, m: Moments, data: Samples | None) -> tuple[Moments, Samples | None]:
+    """Return moments, and samples, of the latents' unbiased estimates."""
+    H = model.unmixing
+    names: dict[str, Any] = {"contexts": m.contexts, "control": m.control, "feature_names": model.latents}
+    z = Moments.from_covariances(H @ m.covariances @ H.T, m.counts, means=m.means @ H.T, **names)
+    if data is None:
+        return z, None
+    blocks = context_blocks(data, m.contexts, m.n_features)
+    return z, [(X @ H.T, [m.contexts[k]] * len(X)) for k, X in blocks]
