@@ -100,7 +100,7 @@ def test_soft_interventions_leave_the_relation(seed):
 def test_a_graph_that_is_not_settled_is_said_to_be_so():
     """By the verdict where more than one edge in ten is expected to be wrong, by a warning where one in three is."""
     truth = ld.simulate.random_model(5, 10, 0.5, "text", rng=2)
-    fit = ld.fit(ld.simulate.sample_moments(truth, 150, rng=1))
+    fit = ld.fit(ld.simulate.sample_moments(truth, 200, rng=1))
     expected = fit.edges()["probability"].sum()
     assert fit.graph.number_of_edges() - expected > 1
     assert f"{expected:.1f} are expected to be right" in str(fit.verdict)
