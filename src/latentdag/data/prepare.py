@@ -18,7 +18,7 @@ from latentdag.data.collinear import fine_axes
 from latentdag.data.matrices import as_dense, warn_of_counts
 from latentdag.data.robust import Weighing
 from latentdag.data.sources.opening import covariates
-from latentdag.data.sources.reader import Reader, naming_source, short_hash
+from latentdag.data.sources.reader import Reader, digest, naming_source
 
 #: Rows that a block should hold of every context: products of fewer rows are slow.
 ROWS_PER_CONTEXT = 2048
@@ -102,9 +102,9 @@ class Plan:
     def options(self) -> dict[str, str]:
         """Return everything that the sums depend on besides the source, as text by name."""
         return {
-            "contexts": short_hash(self.contexts, self.codes),
-            "features": short_hash(self.names),
-            "covariates": "none" if self.C is None else short_hash(self.C),
+            "contexts": digest(self.contexts, self.codes),
+            "features": digest(self.names),
+            "covariates": "none" if self.C is None else digest(self.C),
             "rows per block": str(self.block_rows),
             "products": "sparse" if self.sparse_products else "dense",
         }

@@ -10,7 +10,7 @@ import pandas as pd
 
 from latentdag.data import labels as lb
 from latentdag.data.sources.arrays import ArrayReader
-from latentdag.data.sources.reader import Reader, short_hash
+from latentdag.data.sources.reader import Reader, digest
 from latentdag.errors import EmptyCategoryWarning
 from latentdag.optional import optional
 
@@ -72,7 +72,7 @@ class AnnDataReader(_Cells):
 
     def identity(self) -> dict[str, str]:
         known = super().identity() if self.adata.isbacked else self.matrix.identity()
-        return {**known, "cells": short_hash(self.adata.obs_names.to_numpy(str)), "layer": str(self.layer)}
+        return {**known, "cells": digest(self.adata.obs_names.to_numpy(str)), "layer": str(self.layer)}
 
 
 def obs_column(adata: Any, key: Any) -> pd.Series:

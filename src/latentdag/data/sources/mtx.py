@@ -16,7 +16,7 @@ from scipy import sparse
 
 from latentdag.data import labels as lb
 from latentdag.data.sources.delimited import EXACT, is_delimited, one_line, read_header, read_table
-from latentdag.data.sources.reader import Reader, rebatch, short_hash
+from latentdag.data.sources.reader import Reader, digest, rebatch
 from latentdag.data.sources.tables import feature_columns
 
 #: Entries parsed at a time.
@@ -173,7 +173,7 @@ class MtxReader(Reader):
         return found[0]
 
     def identity(self) -> dict[str, str]:
-        return {**super().identity(), "barcodes": short_hash(self.barcodes)}
+        return {**super().identity(), "barcodes": digest(self.barcodes)}
 
 
 def _whole(path: Path, cells_in_columns: bool) -> Any:

@@ -159,10 +159,10 @@ def path_identity(path: Path, files: Iterable[Path] | None = None) -> dict[str, 
     inside = [(str(file.relative_to(path)), file.stat()) for file in sorted(files or path.rglob("*")) if file.is_file()]
     # what a run of ours keeps there while it works is no part of the data
     stats = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in inside if ".latentdag" not in name]
-    return {"folder": path.name, "files": str(len(stats)), "their names, sizes and times": short_hash(stats)}
+    return {"folder": path.name, "files": str(len(stats)), "their names, sizes and times": digest(stats)}
 
 
-def short_hash(*parts: Any) -> str:
+def digest(*parts: Any) -> str:
     """Return a short hash of arrays and texts."""
     found = hashlib.sha256()
     for part in parts:
