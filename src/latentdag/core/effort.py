@@ -72,10 +72,9 @@ TRY_IF_ONE_ADAPTS = (4.0, 0.6)
 #: fewer than the third. With the first, probabilities cost about as much as the search; weighing one costs d⁶.
 GRAPHS, GRAPHS_BY_SIZE, FEWEST_GRAPHS = 60, 1200, 10
 
-#: Kicks of the best graph's rows where there are too many latents to refit every move: the first number, or the second
-#: over the number of latents if that is less. At 12 latents and 200 samples, two of 20 searches ended 17 and 29 nats
-#: short without them.
-SEARCH_KICKS, SEARCH_KICKS_BY_SIZE = 8, 160
+#: Walks and exchanges of rows that kick the best graph, where there are too many latents to refit every move: of either
+#: this many over the number of latents.
+SEARCH_KICKS = 1600
 
 #: Orders that the search fitted and that are weighed, at most this share of those graphs; the rest is for turning.
 SEEDS = 0.5
@@ -85,6 +84,10 @@ TURN_WITHIN = 5.0
 
 #: Nats that turning an edge round may promise to lose before pruning and refitting, and still be tried.
 LOSE_AT_MOST = 25.0
+
+#: Edges are refitted without in the most probable graphs that together have this probability, unless dropping one
+#: promises to cost more nats than the second number: refits cost .3 to 1 of what is promised (5 to 95 % of 216 edges).
+REFIT_WITHIN, SURE = 0.8, 60.0
 
 #: Graphs that are drawn to see who comes before whom, or fewer where so many numbers would have to be drawn.
 DRAWS, DRAWN_NUMBERS = 4000, 30_000_000

@@ -58,6 +58,8 @@ class Weighed:
         Log odds of each of those, given all the others and the size of the weights, at the density one half.
     shares : (sizes, densities)
         How probable each combination is, given the graph.
+    gain : (d, d)
+        Nats that each edge gains over the graph without it, as estimated without refits; part of the odds.
     """
 
     graph: FittedGraph
@@ -66,6 +68,7 @@ class Weighed:
     possible: BoolArray
     odds: Array
     shares: Array
+    gain: Array
 
     @cached_property
     def probability(self) -> Array:
@@ -111,7 +114,8 @@ def weigh(design: Design, graph: FittedGraph, rules: Rules) -> Weighed:
         prior = prior + np.where(free, slab, 0.0).sum(axis=(1, 2))[:, None]
     evidence = float(logsumexp(prior))
     odds = np.where(present & rules.required, np.inf, np.where(present | possible, odds, -np.inf))
-    return Weighed(graph, graph.optimum.value + evidence, present, possible, odds, np.exp(prior - evidence))
+    value, shares = graph.optimum.value + evidence, np.exp(prior - evidence)
+    return Weighed(graph, value, present, possible, odds, shares, estimates.gain)
 
 
 def _edges(graph: FittedGraph, rules: Rules) -> tuple[BoolArray, BoolArray]:

@@ -5,8 +5,7 @@ answers another question: it weighs orders by their sparse graphs, so that its o
 parent, need not be the best; and with many latents and few samples its rows can be a local maximum, a hundred nats
 short. Either makes a test refuse data that the model explains. So latents walk to their best places first
 (:func:`latentdag.core.orders.climb`). Where the test would still refuse, rows are kicked out of their place and settle
-again, and whatever is better stays: refusing is worth a second look. The search kicks its answer, too, where there are
-too many latents to refit every move.
+again, and whatever is better stays: refusing is worth a second look.
 """
 
 from collections.abc import Callable

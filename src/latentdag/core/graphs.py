@@ -8,6 +8,7 @@ with ``h_i`` held fixed would be far too sure of edges: moving ``h_i`` can nearl
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from scipy.linalg import blas, lapack
@@ -292,17 +293,25 @@ def reverse_edges(
 
 
 def reversals(
-    stack: Stack, graph: FittedGraph, rules: Rules, seen: Container[Order], most: int, lose_at_most: float = np.inf
+    stack: Stack,
+    graph: FittedGraph,
+    rules: Rules,
+    seen: Container[Order],
+    most: int,
+    lose_at_most: float = np.inf,
+    every: bool = False,
 ) -> Iterator[tuple[Array, Order]]:
     """Yield rows and order after walking the child of an edge before its parent, or the parent behind its child.
 
     At most ``most`` orders that were not ``seen``, and only if the walk promises to lose no more than so many nats.
+    With ``every``, any latent before and behind any other.
     """
     H, order = graph.optimum.H, graph.order
     position = np.argsort(order)
     factors = Factors(stack, H, order)
     left, right = factors.walk_left(), factors.walk_right()
     edges = [(int(position[i]), int(position[j])) for i, pa in enumerate(graph.parents) for j in pa]
+    edges = list(combinations(reversed(range(len(order))), 2)) if every else edges
     moves = [(-left.gain[i - j - 1, i], i, i - j, -1) for i, j in edges]
     moves += [(-right.gain[i - j - 1, j], j, i - j, 1) for i, j in edges]
     tried = 0

@@ -5,21 +5,23 @@ collected and weighed (:mod:`latentdag.core.evidence`):
 
 1. *Enter.* Every order that the search fitted and that came near the best is a seed. Its graph is pruned, refitted and
    weighed; then single edges are added and dropped while the evidence grows.
-2. *Kick.* Where there are too many latents to refit every move, the rows of the best graph are kicked out of their
-   place a few times, and settle again: a climb of sparse graphs can end tens of nats short.
+2. *Kick.* Where there are too many latents to refit every move, the best graph is kicked out of its maximum: latents
+   walk past each other, and the rows of two are turned in their plane. A climb of sparse graphs can end tens of nats
+   short, and most wrong maxima mix two rows. Kicks of a full order do not help: its noise is larger than the gap.
 3. *Turn.* From the most probable graph that was not turned yet, turn single edges round: whoever walks past a neighbour
    adapts its rows, prunes and refits, which can change many edges at once. Each is entered as above.
 
 The probability of an edge is its probability *given the rest of the graph*, averaged over all graphs collected, each
 with its evidence: one step of a Gibbs sampler from every one of them. So edges that come and go independently of each
-other need not be tried in all combinations, and only what turns an order round must be found.
+other need not be tried in all combinations, and only what turns an order round must be found. What an edge is worth is
+seen by a refit without it: estimated from the curvature at the maximum it is too much with few samples.
 
 Relations (who comes before whom) follow from graphs drawn in the same way. They are ranked by how often they hold, and
 each is given the share of draws in which it holds *together with all before it*.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -32,22 +34,24 @@ from latentdag.core.effort import (
     FEWEST_GRAPHS,
     GAIN_OF_A_MOVE,
     GAIN_OF_EDGES,
-    GAIN_OF_ORDERS,
     GAIN_OF_SEEDS,
     GRAPHS,
     GRAPHS_BY_SIZE,
     LOSE_AT_MOST,
     NEAR,
+    REFIT_WITHIN,
+    SURE,
     TRY_IF_ONE_ADAPTS,
     TURN_WITHIN,
 )
 from latentdag.core.evidence import Key, Weighed, key, weigh
-from latentdag.core.full_orders import FullOrder, kicked, settle
 from latentdag.core.graphs import FittedGraph, Rules, fit_graph, fit_pruned, perfect_rows, prune, reversals
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
-from latentdag.core.optimize import maximize
-from latentdag.core.orders import Order, Stack, full_parents
+from latentdag.core.orders import Order, Stack
+
+#: Turn the rows of two latents in their plane: exchange them, or go half of the way.
+EXCHANGE, HALFWAY = np.array([[0, 1], [1, 0]]), np.array([[1, 1], [-1, 1]])
 
 #: A relation j before i, and the probability that it holds together with all that are listed before it.
 Relation = tuple[int, int, float]
@@ -72,11 +76,17 @@ class Posterior:
 
     @cached_property
     def edges(self) -> Array:
-        """The probability (d, d) of the edge j → i at ``[i, j]``."""
-        return sum(
+        """The probability (d, d) of the edge j → i at ``[i, j]``.
+
+        Where the search was cut off, graphs that differ more from the best are those that are missing. So an edge is
+        no surer there than by the best graph with it against the best without it.
+        """
+        averaged = sum(
             (share * one.probability for share, one in zip(self.shares, self.weighed, strict=True)),
             np.zeros(self.best.present.shape),
         )
+        without = np.max([np.where(one.present, -np.inf, one.evidence) for one in self.weighed], axis=0)
+        return averaged if self.explored else np.minimum(averaged, expit(self.best.evidence - without))
 
     @cached_property
     def relations(self) -> list[Relation]:
@@ -152,13 +162,16 @@ class Explorer:
     def enter_order(self, H: Array, order: Order) -> Weighed | None:
         """Prune and refit the graph of an order from rows H, and enter it unless it is far behind."""
         if order not in self.orders:
-            rows, far = perfect_rows(self.design, H, order), self.best.graph.score - NEAR if self.known else -np.inf
-            known = self.known.get(key(prune(self.design, rows, order, self.rules)))
-            if known is None:
-                graph = fit_pruned(self.design, rows, order, self.rules, rounds=2, gain_tol=GAIN_OF_SEEDS, at_least=far)
-                known = None if graph is None else self.enter(graph)
-            self.orders[order] = known
+            self.orders[order] = self._enter_rows(H, order)
         return self.orders[order]
+
+    def _enter_rows(self, H: Array, order: Order) -> Weighed | None:
+        rows, far = perfect_rows(self.design, H, order), self.best.graph.score - NEAR if self.known else -np.inf
+        known = self.known.get(key(prune(self.design, rows, order, self.rules)))
+        if known is None:
+            graph = fit_pruned(self.design, rows, order, self.rules, rounds=2, gain_tol=GAIN_OF_SEEDS, at_least=far)
+            known = None if graph is None else self.enter(graph)
+        return known
 
     def enter(self, graph: FittedGraph) -> Weighed | None:
         """Weigh a graph; then add and drop single edges while its evidence grows."""
@@ -176,8 +189,8 @@ class Explorer:
             self.known[name] = weigh(self.design, polished, self.rules)
         return self.known[name]
 
-    def climb(self, one: Weighed) -> Weighed:
-        """Add or drop single edges, each judged after a refit, while the evidence grows.
+    def climb(self, one: Weighed, barred: tuple[int, int] | None = None) -> Weighed:
+        """Add or drop single edges but the barred one, each judged after a refit, while the evidence grows.
 
         An edge may be added against the order if that closes no cycle; the order then follows.
         """
@@ -185,7 +198,7 @@ class Explorer:
         while changed:
             changed = False
             for i, j in self._borderline(one):
-                if (i, j) in tried and not sure:  # there are too many to try them again
+                if (i, j) == barred or ((i, j) in tried and not sure):  # there are too many to try them again
                     continue
                 tried.add((i, j))
                 toggled = self._toggle(one, i, j)
@@ -204,30 +217,35 @@ class Explorer:
         return [(int(i), int(j)) for _, i, j in sorted((loss[i, j], i, j) for i, j in np.argwhere(near))]
 
     def _toggle(self, one: Weighed, i: int, j: int) -> Weighed | None:
-        """Return the graph with the edge j → i added, or dropped if it is there."""
+        """Return the graph with the edge j → i added, or dropped if it is there; None if it is far behind."""
+        toggled = self._fit_toggled(one, i, j, at_least=one.graph.score - NEAR)
+        return None if toggled is None else self._weigh(toggled)
+
+    def _fit_toggled(self, one: Weighed, i: int, j: int, at_least: float = -np.inf) -> FittedGraph | None:
         graph, parents = one.graph, list(one.graph.parents)
         parents[i] = np.setxor1d(parents[i], [j]).astype(np.intp)
         order = graph.order if one.present[i, j] else order_with_edge(graph.order, graph.parents, i, j)
         if order is None:
             return None
         if key(parents) in self.known:
-            return self.known[key(parents)]
-        toggled = fit_graph(
-            self.design, graph.optimum.H, parents, order, self.rules, GAIN_OF_EDGES, at_least=graph.score - NEAR
-        )
-        return None if toggled is None else self._weigh(toggled)
+            return self.known[key(parents)].graph
+        return fit_graph(self.design, graph.optimum.H, parents, order, self.rules, GAIN_OF_EDGES, at_least)
 
-    def kick(self, times: int) -> None:
-        """Kick the rows of the best graph out of their place; where they settle in a better full order, enter it."""
-        graph, rng = self.best.graph, np.random.default_rng(0)
-        optimum = maximize(self.design, graph.optimum.H, full_parents(graph.order), GAIN_OF_ORDERS)
-        if optimum is None:
-            return
-        now = settle(self.design, FullOrder(graph.order, optimum), optimum.H, self.rules.permit)
-        self.enter_order(now.optimum.H, now.order)
-        for _ in range(times):
-            now = settle(self.design, now, kicked(self.design, now, rng), self.rules.permit)
-            self.enter_order(now.optimum.H, now.order)
+    def kick(self, most: int) -> None:
+        """Leave the maximum of the best graph: walk latents past each other, and turn the rows of two in their plane.
+
+        At most so many of either, the walks that promise most and pairs at random.
+        """
+        rng, pairs = np.random.default_rng(0), np.argwhere(np.tri(self.design.d, k=-1))
+        for turned in EXCHANGE, HALFWAY:
+            for H, order in reversals(self.stack, self.best.graph, self.rules, self.orders, most, every=True):
+                self.enter_order(H, order)
+            graph = self.best.graph
+            noises = graph.optimum.rows[: self.design.d] @ graph.optimum.H
+            for pair in rng.permutation(pairs)[:most]:
+                H = graph.optimum.H.copy()
+                H[pair] = turned @ noises[pair]
+                self._enter_rows(H, graph.order)
 
     def turn(self) -> bool:
         """Turn edges of the most probable graphs round until no near one is left; False if there were too many."""
@@ -244,9 +262,42 @@ class Explorer:
                 self.enter_order(H, order)
         return False
 
+    def doubt(self) -> None:
+        """Look for the best graph without each edge of the best graph."""
+        one = self.best
+        for i, j in np.argwhere(one.present & ~self.rules.required & (one.gain < SURE)):
+            without = self._toggle(one, i, j)
+            if without is not None:
+                self.climb(without, barred=(int(i), int(j)))
+
     def posterior(self, explored: bool) -> Posterior:
         """Return all graphs that were weighed."""
         return _ranked(self.known.values(), explored)
+
+    def explored(self) -> Posterior:
+        """Look for the graphs that the data leave open, and return all with edges as sure as refits without them say.
+
+        Every doubtful edge is refitted once, in the most probable graph that has it. In others it gains the same share
+        of what was estimated there.
+        """
+        everything = self.turn()
+        if not all_adapt(self.design):
+            return self.posterior(everything)
+        self.doubt()
+        found = self.posterior(everything)
+        return replace(found, weighed=tuple(self._refitted(found)))
+
+    def _refitted(self, found: Posterior) -> Iterator[Weighed]:
+        kept, told = np.full(found.best.present.shape, np.nan), 0.0
+        for share, one in zip(found.shares, found.weighed, strict=True):
+            doubtful = one.present & ~self.rules.required & (one.gain < SURE)
+            for i, j in np.argwhere(doubtful & np.isnan(kept)) if told < REFIT_WITHIN else ():
+                without = self._fit_toggled(one, i, j)
+                if without is not None:
+                    kept[i, j] = (one.graph.optimum.value - without.optimum.value) / one.gain[i, j]
+            told += share
+            too_sure = np.where(doubtful & (kept < 1), 1 - np.maximum(kept, 0.0), 0.0)
+            yield replace(one, odds=one.odds - too_sure * one.gain)
 
 
 def merge(posteriors: Iterable[Posterior]) -> Posterior:

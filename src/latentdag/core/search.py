@@ -24,7 +24,6 @@ from latentdag.core.effort import (
     NEAR,
     PATIENCE,
     SEARCH_KICKS,
-    SEARCH_KICKS_BY_SIZE,
     SEEDS,
     SWEEPS,
 )
@@ -162,10 +161,10 @@ def conclude(design: Design, ends: Sequence[End], rules: Rules, turn: bool = Tru
             break
         _enter(explorer, rival)
     if turn and design.d > INSERT_UP_TO:
-        explorer.kick(min(SEARCH_KICKS, SEARCH_KICKS_BY_SIZE // design.d))
+        explorer.kick(SEARCH_KICKS // design.d)
     if not all_adapt(design):
         explorer.climb(explorer.best)
-    posterior = explorer.posterior(explorer.turn() if turn else False)
+    posterior = explorer.explored() if turn else explorer.posterior(False)
     graph = posterior.best.graph
     best = fit_graph(design, graph.optimum.H, graph.parents, graph.order, rules) or graph
     return Found(best, tuple(value for value in values if value is not None), posterior)
