@@ -3,8 +3,8 @@
 Models are the paper's with density .5. Every feature has noise of its own; its deviation is ``noise`` times that of the
 feature's signal, give or take 20 %. ``n`` samples in every context.
 
-*Graphs.* Whether the exact graph is found, edges too many and too few, false among edges at q < .05 and true among those
-with probability .95 or more, by the fit with noise="auto" (the default) and with noise="none".
+*Graphs.* Whether the exact graph is found, edges too many and too few, false among edges at q < .05 and true among
+those with probability .95 or more, by the fit with noise="auto" (the default) and with noise="none".
 
 *Errors.* At the true graph: mean squared error of standardised weights, rows of H and noise variances over the variance
 that the Fisher information of the noisy model promises (the Cramér–Rao bound), and coverage of 95 % intervals.
@@ -12,9 +12,9 @@ that the Fisher information of the noisy model promises (the Cramér–Rao bound
 *Decisions.* How often "auto" takes noise where there is noise, with the right number of factors, and none where exact
 features have dimensions downstream of the latents.
 
-*Growing.* False edges as samples grow. *Background.* Factors that no context targets. *Latents.* Correlation of estimated
-with true latents, beside the best linear one. *Counts.* Poisson counts of linear rates, depth gamma(10), beside a fit of
-the rates themselves.
+*Growing.* False edges as samples grow. *Background.* Factors that no context targets. *Latents.* Correlation of
+estimated with true latents, beside the best linear one. *Counts.* Poisson counts of linear rates, depth gamma(10),
+beside a fit of the rates themselves.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/noise.py [--models 40] [--seed 100000] [--parts graphs,errors,…]
 """
@@ -97,7 +97,7 @@ def downstream(convention, d, p, n, seed):
 def judged(truth, fit):
     """Return exact, extra, missed, false and all at q < .05, true and all with probability .95."""
     true, found, table = set(truth.graph.edges), set(fit.graph.edges), fit.edges()
-    right = np.array([pair in true for pair in zip(table["source"], table["target"])], dtype=bool)
+    right = np.array([pair in true for pair in zip(table["source"], table["target"], strict=True)], dtype=bool)
     called, sure = (table["q_value"] < 0.05).to_numpy(), (table["probability"] >= 0.95).to_numpy()
     counted = (~right & called).sum(), called.sum(), (right & sure).sum(), sure.sum()
     return true == found, len(found - true), len(true - found), *counted
@@ -191,7 +191,7 @@ def background(models, seed):
     rows, right = [], 0
     for s in range(round(models / 2)):
         rng = np.random.default_rng(seed + s)
-        truth, psi, m = noisy("text", 5, 20, 0.5, 2_500, seed + s)
+        truth, psi, _ = noisy("text", 5, 20, 0.5, 2_500, seed + s)
         B = rng.normal(size=(20, 3)) * np.sqrt(psi)[:, None] * 2
         model = ld.LatentModel(
             truth.unmixing, truth.weights, truth.noise_variance, truth.interventions, truth.latents, truth.control,
@@ -236,9 +236,9 @@ def counts(models, seed):
             blocks, true_rates, labels = [], [], []
             depth = rng.gamma(10, 0.1, n * len(truth.contexts))
             for k, context in enumerate(truth.contexts):
-                rate = mean * np.maximum(1 + 0.3 * truth.sample(n, context, rng) / size, 0)
+                rate = mean * (1 + 0.3 * truth.sample(n, context, rng) / size)
                 true_rates.append(rate)
-                blocks.append(rng.poisson(depth[k * n : k * n + n, None] * rate))
+                blocks.append(rng.poisson(depth[k * n : k * n + n, None] * np.maximum(rate, 0)))
                 labels += [context] * n
             X, R = np.vstack(blocks), np.vstack(true_rates)
             fits = {
@@ -246,7 +246,7 @@ def counts(models, seed):
                 "log1p, none": ld.fit(
                     ld.Moments.from_samples(np.log1p(X / depth[:, None]), labels, control=truth.control), noise="none"
                 ),
-                "rates": ld.fit(ld.Moments.from_samples(R, labels, control=truth.control), noise="none"),
+                "rates": ld.fit(ld.Moments.from_samples(R, labels, control=truth.control)),
             }
             for name, fit in fits.items():
                 rows[name].append(judged(truth, fit))

@@ -76,6 +76,9 @@ GRAPHS, GRAPHS_BY_SIZE, FEWEST_GRAPHS = 60, 1200, 10
 #: this many over the number of latents.
 SEARCH_KICKS = 1600
 
+#: Refits of exact features that one under noise costs, about: so many times fewer kicks are tried there.
+NOISY_COSTS = 20
+
 #: Orders that the search fitted and that are weighed, at most this share of those graphs; the rest is for turning.
 SEEDS = 0.5
 

@@ -55,7 +55,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from latentdag.core.likelihood import Design, Mechanism, Noise
+from latentdag.core.likelihood import Design, Mechanism, Noise, Span
 from latentdag.core.linalg import Array, BoolArray, IntArray
 
 #: A full or a sparse matrix: both multiply with @.
@@ -401,6 +401,8 @@ def scores(point: Point, k: int, z: Array, w: Array | None = None) -> Array:
     w : (m, r − d), optional
         The remainder, measured from there, too.
     """
+    if point.noise is not None and point.noise.span is not None and w is not None:
+        return _noisy_scores(point, point.noise, point.noise.span, k, z, w)
     at_work = point.at_work[k]
     e, x = z @ point.rows[at_work].T, z @ point.B.T
     if point.tau is not None:
@@ -414,3 +416,27 @@ def scores(point: Point, k: int, z: Array, w: Array | None = None) -> Array:
         return out
     by_w = np.hstack([-e @ point.rows[at_work], -x, np.ones((len(z), int(point.tau is not None)))])
     return np.hstack([out, (by_w[:, :, None] * w[:, None, :]).reshape(len(z), -1)])
+
+
+def _noisy_scores(point: Point, noise: Noise, span: Span, k: int, z: Array, w: Array) -> Array:
+    """Return the scores where latents are measured with noise; w are the white coordinates beside them.
+
+    With ``a = A_k^{-1} (e − τ_k)`` they are −a (D_k^{-1} (a + τ_k))ᵀ in V and a in τ; what is measured of the latents
+    then weighs ``t = B_kᵀ a``. A coordinate u has the score ``(C_k t + δ) u`` in ζ, where δ is how far the context's
+    mean is from that of all, and the noise of features moves the covariances of latents, of both, and of the u.
+    """
+    at_work, m = point.at_work[k], len(z)
+    B, D_inv = point.rows[at_work], point.D_inv[k]
+    tau = np.zeros(point.d) if point.tau is None else point.tau[at_work]
+    a = (z @ B.T - tau) @ np.linalg.inv(np.eye(point.d) + B @ noise.N[k] @ B.T)
+    V, of_tau = np.zeros((m, *point.rows.shape)), np.zeros((m, len(point.rows)))
+    V[:, at_work] = -a[:, :, None] * ((a + tau) @ D_inv.T)[:, None]
+    of_tau[:, at_work] = a
+    response = point.B_inv @ D_inv
+    t, C = a @ B, response @ response.T
+    beside, psi = w @ span.W, span.psi
+    nu = 0.5 * psi * (t @ span.H) ** 2 + 0.5 * psi * beside**2 + ((t - t @ C @ span.J) @ span.H) * psi * beside
+    delta = (point.delta[k] - point.n @ point.delta / point.n.sum()) @ point.B_inv.T
+    outer = np.hstack([t @ C + delta, np.ones((m, 1))])
+    inner = point.pull(V, of_tau, nu)
+    return np.hstack([inner, (outer[:, :, None] * w[:, None, :]).reshape(m, -1)])

@@ -75,12 +75,16 @@ class Span:
     information : (r + 1, r + 1) about ζ and the mean of u, the same for every u
     J : (r, r)
         How ζ follows the covariance of factors with u that a change of ψ makes.
-    scaled : (r, p) the unmixing times the noise variances: ``scaled dlogψ Wᵀ`` is that covariance
+    H : (r, p) unmixing of the factors
+    W : (p − r, p) the coordinates u of features
+    psi : (p,) noise variances; ``H ψ dlogψ Wᵀ`` is that covariance
     """
 
     information: Array
     J: Array
-    scaled: Array
+    H: Array
+    W: Array
+    psi: Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -142,7 +142,7 @@ class Response:
         """Return the gradients of ``Σ_u E_u (c ζ_u + mean κ_u)`` where features are noisy, ζ following their noise."""
         span, W = self.point.noise.span, self.of.W  # type: ignore[union-attr]
         inner = np.zeros((len(c), self.point.size))
-        inner[:, self.point.size - self.point.n_noise :] = -(c @ span.J @ span.scaled) * (self.E[features] @ W)  # type: ignore[union-attr]
+        inner[:, self.point.size - self.point.n_noise :] = -(c @ span.J @ (span.H * span.psi)) * (self.E[features] @ W)  # type: ignore[union-attr]
         return Gradient(inner, ((np.hstack([c, np.full((len(c), 1), mean)]), self.E[features]),))
 
     def remainder_variance(self, a: IntArray, b: IntArray, N: float) -> Array:

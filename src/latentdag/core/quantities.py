@@ -131,7 +131,7 @@ class Quantities:
         if point.noise is not None and point.noise.span is not None:
             # unmixing that weighs features by their noise moves with it, and follows the loadings
             span, N = point.noise.span, point.noise.N[0]
-            moved = ((N @ span.J + np.eye(point.d)) @ span.scaled)[rows]
+            moved = ((N @ span.J + np.eye(point.d)) @ (span.H * span.psi))[rows]
             inner[:, point.size - point.n_noise :] = -moved * (outer @ self.W)
         return Gradient(inner, ((point.outer_rows[rows], outer),) if len(self.W) else ())
 
@@ -200,11 +200,7 @@ class Quantities:
         return self._scaled("noise_variance", block, scaling)
 
     def _feature_noise(self, scaling: str) -> Block:
-        noise = self.point.noise
-        assert noise is not None
-        assert noise.span is not None
-        inner = np.zeros((self.point.n_noise, self.point.size))
-        psi = self.feature_noise
+        psi, inner = self.feature_noise, np.zeros((self.point.n_noise, self.point.size))
         inner[:, self.point.size - len(psi) :] = np.diag(psi)
         return Block(np.arange(len(psi)), np.arange(len(psi)), psi, Gradient(inner))
 
@@ -213,8 +209,7 @@ class Quantities:
         """Noise variances of the features (p,)."""
         assert self.point.noise is not None
         assert self.point.noise.span is not None
-        H, scaled = self.H, self.point.noise.span.scaled
-        return np.asarray(np.einsum("ij,ij->j", scaled, H) / np.einsum("ij,ij->j", H, H))
+        return self.point.noise.span.psi
 
     def _own_entry(self) -> Gradient:
         """Return the gradients of the diagonal entry of each intervened row."""

@@ -22,6 +22,7 @@ from latentdag.core.effort import (
     INSERT_UP_TO,
     LEAST_PATIENCE,
     NEAR,
+    NOISY_COSTS,
     PATIENCE,
     SEARCH_KICKS,
     SEEDS,
@@ -161,7 +162,7 @@ def conclude(design: Design, ends: Sequence[End], rules: Rules, turn: bool = Tru
             break
         _enter(explorer, rival)
     if turn and design.d > INSERT_UP_TO:
-        explorer.kick(SEARCH_KICKS // design.d)
+        explorer.kick(SEARCH_KICKS // design.d // (1 if design.noisy is None else NOISY_COSTS))
     if not all_adapt(design):
         explorer.climb(explorer.best)
     posterior = explorer.explored() if turn else explorer.posterior(False)

@@ -125,7 +125,7 @@ def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Redu
     criteria: dict[int, float] = {}
     for r in _numbers(p, d, options.n_latents):
         tried[r] = fit_factors(n, S, between, r, least, known, tolerance=ROUGHLY / float(n.sum()))
-        criteria[r] = -2 * tried[r].value + n_parameters(p, r, len(n)) * float(np.log(n.sum()))
+        criteria[r] = _bic(n, S, between, tried[r], d)
         if r - min(criteria, key=lambda r: criteria[r]) > PATIENCE:
             break
     r = min(criteria, key=lambda r: criteria[r])
@@ -136,6 +136,21 @@ def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Redu
         exact = -2 * fit_downstream(n, S, between, first.W[:d])
         exact += n_parameters_downstream(p, d, len(n)) * float(np.log(n.sum()))
     return _reduced(m, n, S, between, scale, best, known, criteria, exact)
+
+
+def _bic(n: np.ndarray, S: np.ndarray, between: np.ndarray, factors: FactorModel, d: int) -> float:
+    """Return BIC of a number of factors: with free covariances, or with those beyond d alike given the first d."""
+    (p, r), price, W = factors.Q.shape, float(np.log(n.sum())), factors.W
+    free = -2 * factors.value + price * n_parameters(p, r, len(n))
+    if r == d:
+        return free
+    Y, moved = W @ S @ W.T, W @ between @ W.T
+    away = Y - np.tensordot(n / n.sum(), Y, axes=1)
+    start = np.linalg.eigh(np.tensordot(n, away @ away, axes=1) + n.sum() * moved)[1][:, -d:].T
+    saturated = -0.5 * float(n @ np.linalg.slogdet(Y)[1] + n.sum() * r)
+    lost = saturated - fit_downstream(n, Y, moved, start)
+    alike = n_parameters_downstream(r, d, len(n)) + r * (p - r) + p
+    return min(free, -2 * (factors.value - lost) + price * alike)
 
 
 def _numbers(p: int, d: int, asked: int | None) -> range:

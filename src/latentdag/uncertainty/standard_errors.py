@@ -114,7 +114,7 @@ class Uncertainty:
         for k, X in context_blocks(data, model.contexts, model.n_features):
             for start in range(0, len(X), step):
                 x = X[start : start + step] - centers[k]
-                yield k, x @ model.unmixing.T, x @ W.T if len(W) else None
+                yield k, x @ self.quantities.H.T, x @ W.T if len(W) else None
 
     def std_errors(self, name: str, scaling: str = "paper") -> Iterator[tuple[Block, np.ndarray]]:
         """Yield values of one quantity and their standard errors, block by block; ``nan`` away from the maximum."""
@@ -309,9 +309,9 @@ def noisy_point_of(model: LatentModel, point: Point) -> tuple[Point, np.ndarray,
     directions = np.einsum("ip,jp->pij", H * psi, H)
     N = np.repeat(np.linalg.inv(R.T @ R)[None], len(point.n), axis=0)
     R_inv = np.linalg.inv(R)
-    known = Span(block_diag(R_inv @ span @ R_inv.T, point.n.sum()), R.T @ J @ R, H * psi)
-    beside = np.linalg.qr(Q, mode="complete")[0][:, r:]
-    return replace(wide, noise=Noise(N, directions, precision, known)), H, beside.T / np.sqrt(psi)
+    beside = np.linalg.qr(Q, mode="complete")[0][:, r:].T / np.sqrt(psi)
+    known = Span(block_diag(R_inv @ span @ R_inv.T, point.n.sum()), R.T @ J @ R, H, beside, psi)
+    return replace(wide, noise=Noise(N, directions, precision, known)), H, beside
 
 
 def remainder(model: LatentModel) -> np.ndarray:

@@ -1,0 +1,203 @@
+"""Fits of features that are measured with noise."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import latentdag as ld
+from latentdag.core.covariance import score_covariance
+from latentdag.core.jacobian import information, outer_information
+
+
+def population(seed, d=4, p=8, convention="text", background=0, counts=10**6):
+    """Exact moments of noisy features, the model without the noise, and the noise."""
+    rng = np.random.default_rng(seed)
+    model = ld.simulate.random_model(d, p, density=0.5, convention=convention, rng=rng)
+    psi = rng.uniform(0.2, 0.8, p) * np.diagonal(model.covariance())
+    B = 0.5 * rng.normal(size=(p, background))
+    extra = np.diag(psi) + B @ B.T
+    laws = [model.law(c) for c in model.contexts]
+    names = {"contexts": model.contexts, "control": model.control, "feature_names": model.feature_names}
+    m = ld.Moments.from_covariances(
+        [law.covariance + extra for law in laws], counts, means=[law.mean for law in laws], **names
+    )
+    return model, psi, m
+
+
+@pytest.mark.parametrize("convention", ["text", "figures"])
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_moments_give_the_model(seed, convention):
+    """Graph, noise and mixing are those of the model; the default finds out that there is noise."""
+    model, psi, m = population(seed, convention=convention)
+    fit = ld.fit(m)
+    assert set(fit.graph.edges) == set(model.graph.edges)
+    np.testing.assert_allclose(fit.noise_variance, psi, rtol=0.02)
+    found, true = (each.reordered(model.latents).rescaled("unit-variance") for each in (fit.model, model))
+    cosine = (found.mixing * true.mixing).sum(axis=0) / np.linalg.norm(found.mixing, axis=0)
+    np.testing.assert_allclose(np.abs(cosine), np.linalg.norm(true.mixing, axis=0), rtol=1e-3)
+    np.testing.assert_allclose(found.unmixing @ found.mixing, np.eye(4), atol=1e-8)
+    for context in m.contexts:  # the noise is part of the model's law
+        np.testing.assert_allclose(fit.model.covariance(context), m.covariances[m.index(context)], rtol=0.05, atol=0.02)
+
+
+def test_background_factors_are_counted():
+    model, psi, m = population(3, p=12, background=2)
+    fit = ld.fit(m)
+    assert fit.details["n_factors"] == 6
+    assert set(fit.graph.edges) == set(model.graph.edges)
+    np.testing.assert_allclose(fit.noise_variance, psi, rtol=0.05)
+    assert "2 factors that no context targets" in str(fit.verdict)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_units_of_features_do_not_matter(seed):
+    _, _, m = population(seed, counts=3000)
+    units = np.exp(np.random.default_rng(seed).uniform(-7, 7, 8))
+    names = {"contexts": m.contexts, "control": m.control, "feature_names": m.feature_names}
+    scaled = ld.Moments.from_covariances(
+        m.covariances * units[:, None] * units, m.counts, means=m.means * units, **names
+    )
+    one, other = ld.fit(m), ld.fit(scaled)
+    assert set(one.graph.edges) == set(other.graph.edges)
+    np.testing.assert_allclose(other.noise_variance / units**2, one.noise_variance, rtol=1e-6)
+
+
+def test_order_of_features_and_contexts_does_not_matter():
+    _, _, m = population(5, counts=3000)
+    rng = np.random.default_rng(0)
+    k, j = [0, *(1 + rng.permutation(4))], rng.permutation(8)
+    mixed = ld.Moments.from_covariances(
+        m.covariances[np.ix_(k, j, j)],
+        m.counts[k],
+        contexts=[m.contexts[i] for i in k],
+        control=m.control,
+        means=m.means[np.ix_(k, j)],
+        feature_names=[m.feature_names[i] for i in j],
+    )
+    one, other = ld.fit(m), ld.fit(mixed)
+    assert set(one.graph.edges) == set(other.graph.edges)
+    np.testing.assert_allclose(other.noise_variance, one.noise_variance[j], rtol=1e-5)
+
+
+def test_exact_features_have_no_noise():
+    """Fewer dimensions than features, or dimensions downstream of the latents: the same fit as with noise='none'."""
+    model = ld.simulate.random_model(4, 8, convention="text", rng=1)
+    m = ld.simulate.sample_moments(model, 2_500, rng=0)
+    assert ld.fit(m).noise_variance is None
+    rng = np.random.default_rng(2)
+    beside = np.linalg.svd(model.unmixing)[2][4:].T
+    A = rng.normal(size=(4, 4))
+    downstream = ld.LatentModel(
+        model.unmixing, model.weights, model.noise_variance, model.interventions, model.latents, model.control,
+        loadings=model.mixing + beside @ rng.normal(size=(4, 4)), residual=beside @ A @ A.T @ beside.T,
+    )  # fmt: skip
+    m = ld.simulate.sample_moments(downstream, 2_500, rng=0)
+    fit = ld.fit(m)
+    assert fit.noise_variance is None
+    assert "taken as exact" in str(fit.verdict)
+    assert fit.loglik == ld.fit(m, noise="none").loglik
+
+
+@pytest.mark.parametrize("means", [True, False])
+def test_scores_have_the_information_as_covariance(means):
+    """Of Gaussian samples, the covariance of the scores is the information, with and without means."""
+    model = ld.simulate.random_model(2, 5, convention="text", rng=3)
+    rng, n = np.random.default_rng(0), 20_000
+    X = np.vstack([model.sample(n, c, rng) for c in model.contexts])
+    X = X + 0.5 * X.std(axis=0) * rng.normal(size=X.shape)
+    contexts = np.repeat(list(model.contexts), n)
+    m = ld.Moments.from_samples(X, contexts, control="control")
+    u = ld.fit(m, noise="features", n_latents=2, graph=model.graph, means=means).uncertainty()
+    J = score_covariance(u.point, u._blocks((X, contexts), u.quantities.W, 5_000))
+    outer = np.kron(outer_information(u.point), np.eye(len(u.quantities.W)))
+    P, inner = u.point.size, information(u.point)
+    scale = np.sqrt(np.concatenate([np.diagonal(inner), np.diagonal(outer)]))
+    off = J / scale / scale[:, None]
+    off[:P, :P] -= inner / scale[:P] / scale[:P, None]
+    off[P:, P:] -= outer / scale[P:] / scale[P:, None]
+    assert np.abs(off).max() < 0.06
+
+
+def test_predictions_hold_the_noise():
+    model, psi, m = population(4, p=10, counts=20_000)
+    both = ld.fit(m, graph=model.graph).predict(["c1", "c2"])
+    true = model.intervene({"c1": None, "c2": None})
+    off = (both.covariance - true.covariance - np.diag(psi)) / both.covariance_std_error
+    assert np.abs(off).max() < 1  # exact moments: only rounding and the floor are left
+
+
+def test_latents_of_rows_are_posterior_means():
+    """The posterior mean is the best linear estimate, and its error is as large as it says."""
+    model, psi, m = population(6, p=12)
+    fit = ld.fit(m).model.reordered(model.latents)
+    rng = np.random.default_rng(0)
+    Z, X = [], []
+    for context in model.contexts:
+        law = model.law(context)
+        Z.append(law.latent_mean + rng.normal(size=(4_000, 4)) @ law.noise_response.T)
+        X.append(model.offset + Z[-1] @ model.mixing.T + rng.normal(size=(4_000, 12)) * np.sqrt(psi))
+    Z, found = np.vstack(Z), fit.transform(np.vstack(X))
+    slope = (Z * found).sum(axis=0) / (found**2).sum(axis=0)  # one, but for units and signs
+    error = np.std(Z / slope - found, axis=0)
+    np.testing.assert_allclose(error, fit.latent_std_error, rtol=0.05)
+
+
+def test_soft_relations_under_noise():
+    model, _, m = population(2, counts=20_000)
+    relations = set(ld.fit(m, intervention="soft").partial_order(0.95).edges)
+    assert relations <= set(nx.transitive_closure_dag(model.graph).edges)
+    assert relations
+
+
+def test_the_test_of_the_model_accepts_noise():
+    _, _, m = population(0, counts=5_000)
+    verdict = ld.membership_test(m)
+    assert verdict.in_model
+    assert np.isfinite(verdict.omnibus.p_value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"noise": "loud"}, "noise must be"),
+        ({"noise": {"x0": -1.0}}, "positive variance"),
+        ({"noise": {"x0": 1e9}}, "its variance is only"),
+        ({"noise": {"nobody": 1.0}}, "no feature"),
+        ({"noise": "features", "n_latents": 3}, "at least 4"),
+        ({"noise": "features", "n_latents": 8}, "less than the 8 features"),
+        ({"n_latents": 2.5}, "number of latents"),
+    ],
+)
+def test_bad_input_is_said(options, words):
+    _, _, m = population(0)
+    with pytest.raises(ValueError, match=words):
+        ld.fit(m, **options)
+
+
+def test_too_few_features_are_said():
+    _, _, m = population(0, p=4)
+    with pytest.raises(ValueError, match="at least 5 features"):
+        ld.fit(m, noise="features")
+
+
+def test_known_noise_is_kept():
+    _, psi, m = population(1)
+    known = {"x0": psi[0], "x3": psi[3]}
+    fit = ld.fit(m, noise=known)
+    np.testing.assert_allclose(fit.noise_variance[[0, 3]], [psi[0], psi[3]], rtol=1e-9)
+
+
+def test_counts_are_fitted_with_their_noise(tmp_path):
+    model = ld.simulate.random_model(3, 20, convention="text", rng=2)
+    rng, n = np.random.default_rng(0), 4_000
+    rates = np.vstack([model.sample(n, c, rng) for c in model.contexts])
+    rates = 8 * np.maximum(1 + 0.3 * rates / rates.std(axis=0), 0)
+    contexts = np.repeat(list(model.contexts), n)
+    m = ld.Moments.from_counts(rng.poisson(rates), contexts, control="control", depth=1)
+    fit = ld.fit(m)
+    assert set(fit.graph.edges) == set(model.graph.edges)
+    assert (fit.noise_variance >= 0.99 * m.noise.mean(axis=0)).all()
+    fit.save(tmp_path / "fit.npz")
+    again = ld.Fit.load(tmp_path / "fit.npz")
+    np.testing.assert_array_equal(again.noise_variance, fit.noise_variance)
+    assert str(again.verdict) == str(fit.verdict)
