@@ -4,7 +4,7 @@ Models are the paper's with density .5. Every feature has noise of its own; its 
 feature's signal, give or take 20 %. ``n`` samples in every context.
 
 *Graphs.* Whether the exact graph is found, edges too many and too few, false among edges at q < .05 and true among
-those with probability .95 or more, by the fit with noise="auto" (the default) and with noise="none".
+those with probability .95 or more, by the fit with noise="auto" and with noise="none" (the default).
 
 *Errors.* At the true graph: mean squared error of standardised weights, rows of H and noise variances over the variance
 that the Fisher information of the noisy model promises (the Cramér–Rao bound), and coverage of 95 % intervals.
@@ -174,7 +174,7 @@ def decisions(models, seed):
                         _, m = downstream(convention, d, p, n, seed + s)
                     else:
                         _, _, m = noisy(convention, d, p, noise, n, seed + s)
-                    reduction = prepare(m, ld.Options()).reduction
+                    reduction = prepare(m, ld.Options(noise="auto")).reduction
                     right += reduction is None if noise is None else reduction is not None and reduction.r == d
                 what = "exact, downstream" if noise is None else f"noise {noise}"
                 print(f"d={d} p={p} {what:<18} n={n:<6} right in {right} of {number}", flush=True)
@@ -197,7 +197,7 @@ def background(models, seed):
             truth.unmixing, truth.weights, truth.noise_variance, truth.interventions, truth.latents, truth.control,
             truth.feature_names, loadings=truth.mixing, residual=B @ B.T + np.diag(psi),
         )  # fmt: skip
-        fit = ld.fit(ld.simulate.sample_moments(model, 2_500, rng=rng))
+        fit = ld.fit(ld.simulate.sample_moments(model, 2_500, rng=rng), noise="auto")
         right += fit.details.get("n_factors") == 8
         rows.append(judged(truth, fit))
     line("text d=5 p=20 noise 0.5 n=2500, 3 background", rows)

@@ -112,7 +112,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     penalty: str | float = "bic"
     shrinkage: bool = True
     unintervened: str = "downstream"
-    noise: str | Mapping[str, float] = "auto"
+    noise: str | Mapping[str, float] = "none"
     n_latents: int | None = None
     gamma: float = 0.99
     tol: float = TOLERANCE

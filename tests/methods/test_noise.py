@@ -27,9 +27,9 @@ def population(seed, d=4, p=8, convention="text", background=0, counts=10**6):
 @pytest.mark.parametrize("convention", ["text", "figures"])
 @pytest.mark.parametrize("seed", range(3))
 def test_exact_moments_give_the_model(seed, convention):
-    """Graph, noise and mixing are those of the model; the default finds out that there is noise."""
+    """Graph, noise and mixing are those of the model; "auto" finds out that there is noise."""
     model, psi, m = population(seed, convention=convention)
-    fit = ld.fit(m)
+    fit = ld.fit(m, noise="auto")
     assert set(fit.graph.edges) == set(model.graph.edges)
     np.testing.assert_allclose(fit.noise_variance, psi, rtol=0.02)
     found, true = (each.reordered(model.latents).rescaled("unit-variance") for each in (fit.model, model))
@@ -40,9 +40,18 @@ def test_exact_moments_give_the_model(seed, convention):
         np.testing.assert_allclose(fit.model.covariance(context), m.covariances[m.index(context)], rtol=0.05, atol=0.02)
 
 
+def test_a_fit_that_takes_noise_for_exact_says_so():
+    _, _, m = population(0, counts=5_000)
+    fit = ld.fit(m)
+    assert fit.noise_variance is None
+    assert "noise='auto'" in str(fit.verdict)
+    exact = ld.simulate.sample_moments(ld.simulate.random_model(4, 8, rng=1), 2_500, rng=0)
+    assert not ld.fit(exact).verdict.notes
+
+
 def test_background_factors_are_counted():
     model, psi, m = population(3, p=12, background=2)
-    fit = ld.fit(m)
+    fit = ld.fit(m, noise="auto")
     assert fit.details["n_factors"] == 6
     assert set(fit.graph.edges) == set(model.graph.edges)
     np.testing.assert_allclose(fit.noise_variance, psi, rtol=0.05)
@@ -57,7 +66,7 @@ def test_units_of_features_do_not_matter(seed):
     scaled = ld.Moments.from_covariances(
         m.covariances * units[:, None] * units, m.counts, means=m.means * units, **names
     )
-    one, other = ld.fit(m), ld.fit(scaled)
+    one, other = ld.fit(m, noise="auto"), ld.fit(scaled, noise="auto")
     assert set(one.graph.edges) == set(other.graph.edges)
     np.testing.assert_allclose(other.noise_variance / units**2, one.noise_variance, rtol=1e-6)
 
@@ -74,7 +83,7 @@ def test_order_of_features_and_contexts_does_not_matter():
         means=m.means[np.ix_(k, j)],
         feature_names=[m.feature_names[i] for i in j],
     )
-    one, other = ld.fit(m), ld.fit(mixed)
+    one, other = ld.fit(m, noise="auto"), ld.fit(mixed, noise="auto")
     assert set(one.graph.edges) == set(other.graph.edges)
     np.testing.assert_allclose(other.noise_variance, one.noise_variance[j], rtol=1e-5)
 
@@ -83,7 +92,7 @@ def test_exact_features_have_no_noise():
     """Fewer dimensions than features, or dimensions downstream of the latents: the same fit as with noise='none'."""
     model = ld.simulate.random_model(4, 8, convention="text", rng=1)
     m = ld.simulate.sample_moments(model, 2_500, rng=0)
-    assert ld.fit(m).noise_variance is None
+    assert ld.fit(m, noise="auto").noise_variance is None
     rng = np.random.default_rng(2)
     beside = np.linalg.svd(model.unmixing)[2][4:].T
     A = rng.normal(size=(4, 4))
@@ -92,7 +101,7 @@ def test_exact_features_have_no_noise():
         loadings=model.mixing + beside @ rng.normal(size=(4, 4)), residual=beside @ A @ A.T @ beside.T,
     )  # fmt: skip
     m = ld.simulate.sample_moments(downstream, 2_500, rng=0)
-    fit = ld.fit(m)
+    fit = ld.fit(m, noise="auto")
     assert fit.noise_variance is None
     assert "taken as exact" in str(fit.verdict)
     assert fit.loglik == ld.fit(m, noise="none").loglik
@@ -120,7 +129,7 @@ def test_scores_have_the_information_as_covariance(means):
 
 def test_predictions_hold_the_noise():
     model, psi, m = population(4, p=10, counts=20_000)
-    both = ld.fit(m, graph=model.graph).predict(["c1", "c2"])
+    both = ld.fit(m, noise="auto", graph=model.graph).predict(["c1", "c2"])
     true = model.intervene({"c1": None, "c2": None})
     off = (both.covariance - true.covariance - np.diag(psi)) / both.covariance_std_error
     assert np.abs(off).max() < 1  # exact moments: only rounding and the floor are left
@@ -129,7 +138,7 @@ def test_predictions_hold_the_noise():
 def test_latents_of_rows_are_posterior_means():
     """The posterior mean is the best linear estimate, and its error is as large as it says."""
     model, psi, m = population(6, p=12)
-    fit = ld.fit(m).model.reordered(model.latents)
+    fit = ld.fit(m, noise="auto").model.reordered(model.latents)
     rng = np.random.default_rng(0)
     Z, X = [], []
     for context in model.contexts:
@@ -144,14 +153,14 @@ def test_latents_of_rows_are_posterior_means():
 
 def test_soft_relations_under_noise():
     model, _, m = population(2, counts=20_000)
-    relations = set(ld.fit(m, intervention="soft").partial_order(0.95).edges)
+    relations = set(ld.fit(m, noise="auto", intervention="soft").partial_order(0.95).edges)
     assert relations <= set(nx.transitive_closure_dag(model.graph).edges)
     assert relations
 
 
 def test_the_test_of_the_model_accepts_noise():
     _, _, m = population(0, counts=5_000)
-    verdict = ld.membership_test(m)
+    verdict = ld.membership_test(m, fit=ld.fit(m, noise="auto"))
     assert verdict.in_model
     assert np.isfinite(verdict.omnibus.p_value)
 
@@ -165,7 +174,7 @@ def test_the_test_of_the_model_accepts_noise():
         ({"noise": {"nobody": 1.0}}, "no feature"),
         ({"noise": "features", "n_latents": 3}, "at least 4"),
         ({"noise": "features", "n_latents": 8}, "less than the 8 features"),
-        ({"n_latents": 2.5}, "number of latents"),
+        ({"noise": "auto", "n_latents": 2.5}, "number of latents"),
     ],
 )
 def test_bad_input_is_said(options, words):

@@ -178,7 +178,7 @@ def fit(
     means: Annotated[bool, typer.Option(help="Use shifts of the means.")] = True,
     penalty: Annotated[str, typer.Option(help="Price of an edge: bic, aic or nats.")] = "bic",
     unintervened: Annotated[str, typer.Option(help="Other latents: downstream or upstream.")] = "downstream",
-    noise: Annotated[str, typer.Option(help="Noise of single features: none, features or auto.")] = "auto",
+    noise: Annotated[str, typer.Option(help="Noise of single features: none, features or auto.")] = "none",
     n_latents: Annotated[int, typer.Option(min=0, help="Latents of noisy features, background included.")] = 0,
     gamma: Annotated[float, typer.Option(min=0, max=1, help="Rank-one threshold of 'projection'.")] = 0.99,
     bootstrap: Annotated[int, typer.Option(min=0, help="Bootstrap replicates.")] = 0,

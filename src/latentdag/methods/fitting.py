@@ -12,11 +12,15 @@ from latentdag.data.usable import UNITS_IN_A_PLANE, check_design, check_units
 from latentdag.errors import clear_numerics
 from latentdag.methods import fit_closed_form, fit_exact, fit_likelihood, fit_projection
 from latentdag.methods.options import Options
+from latentdag.methods.reduction import reduction_of
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
 from latentdag.uncertainty.changed import changed, idle_contexts
 
 __all__ = ["METHODS", "Fit", "check_design", "fit"]
+
+#: Features up to which a fit that takes them as exact looks whether noise explains them better.
+HINT_UP_TO = 200
 
 METHODS = {
     "closed-form": fit_closed_form,
@@ -83,7 +87,20 @@ def fit(
             raise TypeError(f"method {method!r} searches nothing, so it takes no start")
         else:
             found = METHODS[method](m, chosen)
+    if method == "likelihood" and chosen.noise == "none" and m.noise is None and m.n_features <= HINT_UP_TO:
+        found = replace(found, details={**found.details, **noise_hint(found, m)})
     return found if method == "exact" else with_idle(found, m, data)
+
+
+def noise_hint(found: Fit, m: Moments) -> dict[str, Any]:
+    """Return by how much BIC prefers noise of single features to the exact ones that a fit took, if it does."""
+    hit = {name for value in found.model.interventions.values() for name in value.targets}
+    n = m.counts.astype(float)
+    reduction, told = reduction_of(m, n, len(hit), replace(found.options, noise="auto"))
+    if reduction is None:
+        return {}
+    bic = told["noise_bic"]
+    return {"noise_hint": bic.pop("exact") - min(bic.values())}
 
 
 def with_idle(found: Fit, m: Moments, data: Samples | None = None) -> Fit:

@@ -51,9 +51,10 @@ class Options(Mapping[str, Any]):
         "other 1", "other 2", …, strongest first, and ``details["ambiguous"]`` names targeted latents of which the
         moments leave two candidates: see :func:`latentdag.equivalent_models`.
     noise : "none", "features" or "auto", or a mapping of feature to noise variance
-        Whether every feature is measured with noise of its own. "none": the features are exact. "features": they are
-        not, and how noisy each is is estimated. "auto": whichever of the two explains the data better. A mapping says
-        how noisy some features are; the others are estimated.
+        Whether every feature is measured with noise of its own. "none": the features are exact; but moments that carry
+        noise, as those of counts do, are fitted with at least that. "features": they are not, and how noisy each is is
+        estimated. "auto": whichever of the two explains the data better. A mapping says how noisy some features are;
+        the others are estimated.
     n_latents : int, optional
         Of noisy features: how many latents there are, background included. By default as many as the data ask for.
     graph : DiGraph over latent names, or its (source, target) pairs, optional
@@ -84,7 +85,7 @@ class Options(Mapping[str, Any]):
     means: bool = True
     shrinkage: bool = True
     unintervened: str = "downstream"
-    noise: str | Mapping[str, float] = "auto"
+    noise: str | Mapping[str, float] = "none"
     n_latents: int | None = None
     graph: Any = None
     order: Sequence[str] | None = None

@@ -82,12 +82,11 @@ def reduction_of(m: Moments, n: np.ndarray, d: int, options: Options) -> tuple[R
     """Return the factor step that the options ask for, None where features are exact; and what was tried."""
     counting = m.noise
     auto = options.noise == "auto" and counting is None
-    # fewer dimensions than features have no noise; one more than latents cannot tell noise from an effect
-    if (
-        options.method != "likelihood"
-        or options.noise == "none"
-        or (auto and (m.range.shape[1] < m.n_features or m.n_features < d + 2))
-    ):
+    if options.method != "likelihood" or (options.noise == "none" and counting is None):
+        return None, {}
+    # fewer dimensions than features have no noise; one more than latents cannot tell noise from an effect, few samples
+    # neither
+    if auto and (m.range.shape[1] < m.n_features or m.n_features < d + 2 or m.counts.min() <= d + 2):
         return None, {}
     found = reduce_features(m, n, d, options)
     bic = {f"{r} factors": float(value) for r, value in found.criteria.items()}
@@ -123,7 +122,7 @@ def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Redu
         S = S - np.einsum("kp,pq->kpq", (counting / scale**2) - least, np.eye(p))
     tried: dict[int, FactorModel] = {}
     criteria: dict[int, float] = {}
-    for r in _numbers(p, d, options.n_latents):
+    for r in _numbers(min(p, int(m.counts.min()) - 1), p, d, options.n_latents):
         tried[r] = fit_factors(n, S, between, r, least, known, tolerance=ROUGHLY / float(n.sum()))
         criteria[r] = _bic(n, S, between, tried[r], d)
         if r - min(criteria, key=lambda r: criteria[r]) > PATIENCE:
@@ -153,10 +152,10 @@ def _bic(n: np.ndarray, S: np.ndarray, between: np.ndarray, factors: FactorModel
     return min(free, -2 * (factors.value - lost) + price * alike)
 
 
-def _numbers(p: int, d: int, asked: int | None) -> range:
-    """Return the numbers of factors to try."""
+def _numbers(most: int, p: int, d: int, asked: int | None) -> range:
+    """Return the numbers of factors to try: no more than samples of a context have covariances of."""
     if asked is None:
-        return range(d, max(d + 1, p - 1))
+        return range(d, max(d + 1, most - 1))
     if not d <= asked < p:
         raise ValueError(
             f"n_latents={asked} must be at least {d}, the number of targeted latents, and less than the {p} features"

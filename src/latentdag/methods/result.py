@@ -101,7 +101,7 @@ class Fit:
         """What was decided about noise, as options: a refit to the same data need not decide again."""
         if self.model.feature_noise is None:
             return {"noise": "none"}
-        noise = "features" if self.options.noise == "auto" else self.options.noise
+        noise = "features" if self.options.noise in ("auto", "none") else self.options.noise
         return {"noise": noise, "n_latents": self.details["n_factors"]}
 
     @property
@@ -392,7 +392,7 @@ FILE = Layout(
             "gain?": float, "n_starts?": int, "n_agreed?": int, "penalty?": float, "shrinkage?": {str: float},
             "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]},
             "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool,
-            "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str],
+            "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str], "noise_hint?": float,
             "changed?": {str: {"p_holm?": float, "p_apart_holm?": float, "reason": str}}, str: object,
         },
     },

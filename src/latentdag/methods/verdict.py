@@ -25,6 +25,10 @@ NOT_CONVERGED = "The optimiser stopped before the maximum: estimates may be off.
 NOISY = "Every feature has noise of its own, half of them {share:.0%} of their variance or more{beside}{why}."
 WHY = " (BIC prefers this to exact features by {gap:.0f})"
 EXACT = "Features are taken as exact: BIC prefers this to noise of single features by {gap:.0f}."
+HINT = (
+    "But every feature may have noise of its own (BIC prefers this by {gap:.0f}), and edges may be that noise: fit "
+    "again with noise='auto', and compare."
+)
 FLOOR = "Of some features the noise cannot be told from none: {listed}."
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
 FINE = "Nothing speaks against this fit."
@@ -72,7 +76,9 @@ def _noise_notes(fit: "Fit") -> Iterator[str]:
     psi, bic = fit.model.feature_noise, dict(fit.details.get("noise_bic", {}))
     exact = bic.pop("exact", None)
     if psi is None:
-        if exact is not None:
+        if "noise_hint" in fit.details:
+            yield HINT.format(gap=fit.details["noise_hint"])
+        elif exact is not None:
             yield EXACT.format(gap=min(bic.values()) - exact)
         return
     share = np.median(psi / np.mean([np.diagonal(fit.model.covariance(c)) for c in fit.model.contexts], axis=0))
