@@ -210,3 +210,9 @@ def test_counts_are_fitted_with_their_noise(tmp_path):
     again = ld.Fit.load(tmp_path / "fit.npz")
     np.testing.assert_array_equal(again.noise_variance, fit.noise_variance)
     assert str(again.verdict) == str(fit.verdict)
+
+
+def test_bic_compares_noise_with_exact_features():
+    """Both count all parameters of all features' second moments, so that the smaller one is the better model."""
+    _, _, m = population(0, counts=5_000)
+    assert ld.fit(m, noise="auto").bic < ld.fit(m, noise="none").bic

@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
+from latentdag.core.linalg import scale_free_rank
 from latentdag.data import labels as lb
 from latentdag.data.schema import FieldError, Layout, finite
 from latentdag.data.second_pass import Samples
@@ -130,17 +131,22 @@ class Fit:
     def n_parameters(self) -> int:
         """Free parameters of the second moments: the latent space is d-dimensional, rows are free up to scale.
 
-        Latents that nobody intervened on are free up to rotation, and all of them may act on every other.
+        Latents that nobody intervened on are free up to rotation, and all of them may act on every other. Dimensions
+        beside the latents depend on them, and have a covariance of their own; features may have noise.
         """
         d, hit = self.model.n_latents, {name for v in self.model.interventions.values() for name in v.targets}
         edges = sum(source in hit for source, _ in self.fitted_graph.edges)
         rest = d - len(hit)
         edges += rest * len(hit) - rest * (rest - 1) // 2
         interventions = sum(len(value.targets) for value in self.model.interventions.values())
-        noise, p, r = 0, self.model.n_features, self.details.get("n_factors", d)
-        if self.model.feature_noise is not None:  # the noises, the span of all factors, and theirs beside the latents
-            noise = p + r * (p - r) + 2 * d * (r - d) + (r - d) * (r - d + 1) // 2
-        return d**2 + edges + interventions + noise
+        p, r, noise = self.model.n_features, d, 0
+        if self.model.feature_noise is not None:
+            r = self.details["n_factors"]
+            noise = p + r * (p - r)  # and the span of all factors
+        elif self.model.residual is not None:
+            r = scale_free_rank(self.model.covariance())
+        beside = 2 * d * (r - d) + (r - d) * (r - d + 1) // 2
+        return d**2 + edges + interventions + beside + noise
 
     @property
     def bic(self) -> float:

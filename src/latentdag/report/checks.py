@@ -45,10 +45,10 @@ def all_checks(results: "Results") -> list[Check]:
     return checks
 
 
-def overall(checks: Sequence[Check], first: Sequence[str] = ()) -> Check:
-    """Return the worst status, with one sentence about it; ``first``, what must be said before."""
+def overall(checks: Sequence[Check], first: Sequence[str] = (), notes: Sequence[str] = ()) -> Check:
+    """Return the worst status, with one sentence about it; ``first``, what must be said before, ``notes``, after."""
     worst = min((check["status"] for check in checks), key=STATUSES.index)
-    return {"status": worst, "text": " ".join([*first, WORDS["verdicts"][worst]])}
+    return {"status": worst, "text": " ".join([*first, WORDS["verdicts"][worst], *notes])}
 
 
 def _sentence(text: str) -> str:

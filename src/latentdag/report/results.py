@@ -159,7 +159,7 @@ class Results:
                     "bic": fit.bic,
                 },
                 "level": self.level,
-                "verdict": overall(checks, idle_reasons(fit)),
+                "verdict": overall(checks, idle_reasons(fit), fit.verdict.notes),
                 "idle": lb.text_names(fit.idle),
                 "checks": checks,
                 "contexts": context_records(self),
