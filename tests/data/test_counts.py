@@ -373,3 +373,15 @@ def test_the_warning_of_raw_counts_says_where_counts_go():
     X = rng.poisson(rng.gamma(2, size=(900, 3)))
     with pytest.warns(RawCountsWarning, match=r"with Moments\.from_counts or counts=True"):
         ld.Moments.from_samples(X, labels, "NT")
+
+
+def test_shared_noise_leaves_what_rates_do():
+    """Contexts whose rates differ in mean alone have the same covariances once their noise is shared."""
+    rates = np.array([[3.0, 5.0], [6.0, 5.5]])
+    S = np.array([[0.5, 0.2], [0.2, 0.4]])
+    m = ld.Moments.from_covariances([S + np.diag(r) for r in rates], 100, means=rates, noise=rates)
+    evened = m.with_shared_noise()
+    np.testing.assert_allclose(evened.covariances[0], evened.covariances[1])
+    np.testing.assert_allclose(evened.covariances[0] - np.diag(evened.noise[0]), S)
+    plain = ld.Moments.from_covariances([S, S], 100)
+    assert plain.with_shared_noise() is plain

@@ -295,6 +295,19 @@ class Moments:
         known = check_noise(noise, self.covariances, self.counts, self.contexts, self.feature_names)
         return replace(self, noise=known)
 
+    def with_shared_noise(self) -> "Moments":
+        """Return the moments as if the noise that is known were the same in all contexts, that of their mean.
+
+        Noise of counting grows with the counts, so a context that changes means changes it, too; what latents do to
+        covariances is then free of it.
+        """
+        if self.noise is None:
+            return self
+        shared = np.average(self.noise, axis=0, weights=self.counts)
+        evened = self.covariances.copy()
+        np.einsum("kii->ki", evened)[:] -= self.noise - shared
+        return replace(self, covariances=evened, noise=np.broadcast_to(shared, self.noise.shape).copy())
+
     def log_rates(self) -> "Moments":
         """Return the moments of logarithms of rates, from those of the rates of counts; for rates that are log-normal.
 

@@ -66,6 +66,7 @@ def rank_test(m: Moments, rank: int = 2, data: Samples | None = None) -> pd.Data
     (5, 5)
     """
     check_design(m)
+    m = m.with_shared_noise()
     if not (isinstance(rank, int | np.integer) and rank >= 0):
         raise ValueError(f"rank must be a whole number, 0 or more, got {rank!r}")
     rows = [_gaussian(m, k, int(rank)) for k in range(1, len(m.contexts))]
