@@ -288,26 +288,29 @@ def _noisy_form(point: Point, noise: Noise) -> Array:
     ``−(Ω_k + Ω_kᵀ) + Σ_j ν_j B_k directions_j B_kᵀ``; the information is that in the metric of ``A_k^{-1}``.
     """
     d, M = point.d, len(point.rows)
-    V = np.zeros((M, d, M, d))
+    V = np.zeros((M, M, d, d))  # [a, b] is the block of row a with row b
     tau, m = np.zeros((point.n_means, M, d)), point.n_noise
     tau_tau, nu, nu_nu = np.zeros((point.n_means,) * 2), np.zeros((m, M, d)), noise.precision.copy()
     for k, at_work in enumerate(point.at_work):
-        B, n, D_inv = point.rows[at_work], point.n[k], point.D_inv[k]
+        B, n, D_inv, both = point.rows[at_work], point.n[k], point.D_inv[k], np.ix_(at_work, at_work)
         A_inv = np.linalg.inv(np.eye(d) + B @ noise.N[k] @ B.T)
         right = D_inv @ A_inv
-        block = np.einsum("ab,cd->acbd", A_inv, right @ D_inv.T) + np.einsum("cb,da->acbd", right, right)
+        within = right @ D_inv.T
         if point.n_means:
             delta = point.delta[k]
-            block += np.einsum("ab,c,d->acbd", A_inv, delta, delta)
-            tau[np.ix_(at_work, at_work)] -= n * A_inv[:, :, None] * delta
-            tau_tau[np.ix_(at_work, at_work)] += n * A_inv
-        V[np.ix_(at_work, np.arange(d), at_work, np.arange(d))] += n * block
-        moved = A_inv @ (B @ noise.directions @ B.T) @ A_inv
-        nu[:, at_work] -= n * moved @ D_inv.T
-        nu_nu += 0.5 * n * np.einsum("iab,jab->ij", moved, B @ noise.directions @ B.T)
+            within = within + delta[:, None] * delta
+            tau[both] -= n * A_inv[:, :, None] * delta
+            tau_tau[both] += n * A_inv
+        columns = right.T.copy()
+        V[both] += (n * A_inv)[:, :, None, None] * within + columns[:, :, None] * (n * columns)[:, None, None]
+        if m:
+            seen = B @ noise.directions @ B.T
+            moved = (A_inv @ seen @ A_inv).reshape(m, -1)
+            nu[:, at_work] -= n * (moved.reshape(m, d, d) @ D_inv.T)
+            nu_nu += 0.5 * n * moved @ seen.reshape(m, -1).T
     size, across = M * d, np.concatenate([tau.reshape(-1, M * d), nu.reshape(-1, M * d)])
     form = np.zeros((size + len(across),) * 2)
-    form[:size, :size] = V.reshape(size, size)
+    form[:size, :size] = V.transpose(0, 2, 1, 3).reshape(size, size)
     form[size:, :size], form[:size, size:] = across, across.T
     form[size : size + len(tau), size : size + len(tau)] = tau_tau
     form[size + len(tau) :, size + len(tau) :] = nu_nu

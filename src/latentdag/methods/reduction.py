@@ -13,17 +13,18 @@ import numpy as np
 
 from latentdag.core.factors import (
     FactorModel,
+    FactorProblem,
     fit_downstream,
-    fit_factors,
     n_parameters,
     n_parameters_downstream,
     noise_precision,
+    solve_precision,
 )
 from latentdag.core.likelihood import Noise
 from latentdag.data.moments import Moments
 from latentdag.methods.options import Options
 
-#: Directions in which the noise of the factors is known this much better than their covariances count as known.
+#: Directions of the factors' noise count as known where their covariances could add no more than this to what is known.
 WELL_KNOWN = 1e-3
 
 #: Variance that every direction of the factors keeps where the search looks for its way, in units of the noise.
@@ -120,36 +121,43 @@ def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Redu
     least, known = _told(m, n, options, scale)
     if counting is not None:  # noise of counting differs between contexts: that of their mean in all of them
         S = S - np.einsum("kp,pq->kpq", (counting / scale**2) - least, np.eye(p))
+    problem, roughly = FactorProblem(n, S, between, least, known), ROUGHLY / float(n.sum())
     tried: dict[int, FactorModel] = {}
     criteria: dict[int, float] = {}
     for r in _numbers(min(p, int(m.counts.min()) - 1), p, d, options.n_latents):
-        tried[r] = fit_factors(n, S, between, r, least, known, tolerance=ROUGHLY / float(n.sum()))
+        goal = 0.5 * (min(_prices(n, p, r, d)) - min(criteria.values(), default=np.inf))
+        tried[r] = problem.fit(r, tried.get(r - 1), roughly, goal)
         criteria[r] = _bic(n, S, between, tried[r], d)
         if r - min(criteria, key=lambda r: criteria[r]) > PATIENCE:
             break
-    r = min(criteria, key=lambda r: criteria[r])
-    best = fit_factors(n, S, between, r, least, known, start=tried[r])
+    best = problem.polish(tried[min(criteria, key=lambda r: criteria[r])])
     exact = np.nan
     if options.noise == "auto" and counting is None:
         first = tried[min(tried)]
-        exact = -2 * fit_downstream(n, S, between, first.W[:d])
-        exact += n_parameters_downstream(p, d, len(n)) * float(np.log(n.sum()))
-    return _reduced(m, n, S, between, scale, best, known, criteria, exact)
+        price = n_parameters_downstream(p, d, len(n)) * float(np.log(n.sum()))
+        goal = 0.5 * (price - min(criteria.values()))
+        exact = price - 2 * fit_downstream(n, S, between, first.W[:d], roughly, goal)
+    return _reduced(m, problem, scale, best, known, criteria, exact)
 
 
 def _bic(n: np.ndarray, S: np.ndarray, between: np.ndarray, factors: FactorModel, d: int) -> float:
     """Return BIC of a number of factors: with free covariances, or with those beyond d alike given the first d."""
-    (p, r), price, W = factors.Q.shape, float(np.log(n.sum())), factors.W
-    free = -2 * factors.value + price * n_parameters(p, r, len(n))
+    (p, r), W = factors.Q.shape, factors.W
+    free, alike = _prices(n, p, r, d)
     if r == d:
-        return free
+        return free - 2 * factors.value
     Y, moved = W @ S @ W.T, W @ between @ W.T
     away = Y - np.tensordot(n / n.sum(), Y, axes=1)
     start = np.linalg.eigh(np.tensordot(n, away @ away, axes=1) + n.sum() * moved)[1][:, -d:].T
     saturated = -0.5 * float(n @ np.linalg.slogdet(Y)[1] + n.sum() * r)
     lost = saturated - fit_downstream(n, Y, moved, start)
+    return min(free, alike + 2 * lost) - 2 * factors.value
+
+
+def _prices(n: np.ndarray, p: int, r: int, d: int) -> tuple[float, float]:
+    """Return what BIC asks for the parameters of r factors: free ones, and with those beyond d alike given those."""
     alike = n_parameters_downstream(r, d, len(n)) + r * (p - r) + p
-    return min(free, -2 * (factors.value - lost) + price * alike)
+    return float(np.log(n.sum())) * n_parameters(p, r, len(n)), float(np.log(n.sum())) * alike
 
 
 def _numbers(most: int, p: int, d: int, asked: int | None) -> range:
@@ -186,44 +194,47 @@ def _told(
 
 def _reduced(
     m: Moments,
-    n: np.ndarray,
-    S: np.ndarray,
-    between: np.ndarray,
+    problem: FactorProblem,
     scale: np.ndarray,
     best: FactorModel,
     known: np.ndarray | None,
     criteria: Mapping[int, float],
     exact: float,
 ) -> Reduction:
-    W, counting = best.W / scale, m.noise
+    n, W, counting = problem.n, best.W / scale, m.noise
     psi = best.psi * scale**2
     N = np.repeat(np.eye(len(W))[None], len(n), axis=0)
     if counting is not None:
         N = N + np.einsum("rp,kp,sp->krs", W, counting - n @ counting / n.sum(), W)
-    eigenvalues, U = np.linalg.eigh(best.W @ S @ best.W.T)
-    C = (U * np.maximum(eigenvalues - 1, 0.0)[:, None]) @ U.transpose(0, 2, 1)
-    precision, _, _ = noise_precision(n, best.Q, C, best.W @ between @ best.W.T)
-    directions, to_psi = _directions(best, precision, known, float(n.sum()))
+    directions, to_psi = _directions(problem, best, known)
     noise = Noise(N, directions, np.eye(len(directions)))
     floor = tuple(name for name, low in zip(m.feature_names, best.at_floor, strict=True) if low)
     return Reduction(W, np.sqrt(psi)[:, None] * best.Q, psi, noise, to_psi, dict(criteria), exact, floor)
 
 
-def _directions(
-    best: FactorModel, precision: np.ndarray, known: np.ndarray | None, N: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return in which directions (m, r, r) the noise of y is unknown, one deviation each, and ``log ψ`` along them."""
-    Q = best.Q
+def _directions(problem: FactorProblem, best: FactorModel, known: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return in which directions (m, r, r) the noise of y is unknown, one deviation each, and ``log ψ`` along them.
+
+    Directions that matter little beside the sampling error of y's own covariances are left out.
+    """
+    Q, n, r = best.Q, problem.n, best.Q.shape[1]
+    at = problem.slope(np.log(best.psi), Q)
+    precision, _, _ = noise_precision(n, Q, at.C, at.moved)
     unknown = np.flatnonzero(np.ones(len(Q), dtype=bool) if known is None else ~np.isfinite(known))
-    covariance = np.linalg.pinv(precision[np.ix_(unknown, unknown)], rcond=1e-8, hermitian=True)
-    low, high = np.triu_indices(Q.shape[1])
+    low, high = np.triu_indices(r)
     length = np.where(low == high, 1.0, np.sqrt(2.0))  # so that the norm of a matrix is that of its entries
-    T = (Q[unknown][:, low] * Q[unknown][:, high] * length).T
-    s2, U = np.linalg.eigh(T @ covariance @ T.T)
-    kept = s2 > WELL_KNOWN / N
-    s, U = np.sqrt(s2[kept]), U[:, kept]
-    directions = np.zeros((len(s), Q.shape[1], Q.shape[1]))
-    directions[:, low, high] = directions[:, high, low] = (U * s / length[:, None]).T
-    to_psi = np.zeros((len(s), len(Q)))
-    to_psi[:, unknown] = (covariance @ T.T @ (U / s)).T
-    return directions, to_psi
+    T = Q[unknown][:, low] * Q[unknown][:, high] * length
+    to_y = solve_precision(precision[np.ix_(unknown, unknown)], T)  # covariance of log ψ with the noise of y
+    s2, U = np.linalg.eigh(T.T @ to_y)
+    kept = s2 > s2.max(initial=0.0) * np.finfo(float).eps * len(Q)
+    F, along = U[:, kept] * np.sqrt(s2[kept]), to_y @ (U[:, kept] / np.sqrt(s2[kept]))
+    D = np.zeros((F.shape[1], r, r))
+    D[:, low, high] = D[:, high, low] = (F / length[:, None]).T
+    # what y itself says about each: Σ n/2 tr(V^{-1} D V^{-1} D), where one is known from the features beside it
+    root = (0.5 * n[:, None, None]) ** 0.25 * np.linalg.inv(np.linalg.cholesky(at.C + np.eye(r)))
+    seen = root[:, None] @ D @ root.transpose(0, 2, 1)[:, None]
+    weight, turn = np.linalg.eigh(np.einsum("kiab,kjab->ij", seen, seen, optimize=True))
+    turn = turn[:, weight > WELL_KNOWN]
+    to_psi = np.zeros((turn.shape[1], len(Q)))
+    to_psi[:, unknown] = (along @ turn).T
+    return np.tensordot(turn.T, D, axes=1), to_psi

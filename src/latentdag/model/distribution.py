@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from latentdag.core.linalg import pseudo_inverse
 from latentdag.data.moments import Moments
@@ -173,7 +172,7 @@ def log_likelihood(model: "LatentModel", m: Moments) -> float:
     if "do" in {change.kind for value in model.interventions.values() for change in value.changes.values()}:
         return float("nan")
     if model.feature_noise is not None:
-        return sum(_noisy_log_likelihood(model.law(context), m, k) for k, context in enumerate(m.contexts))
+        return _noisy_log_likelihood(model, m)
     if U.shape[1] != model.n_latents or np.abs(outside).max() > 1e-6 * np.abs(H).max():
         return float("nan")
     # volume on the feature space: X = G Z stretches latent volume by sqrt(det GᵀG), and H undoes it where G = H†
@@ -191,10 +190,17 @@ def log_likelihood(model: "LatentModel", m: Moments) -> float:
     return float(-0.5 * (total + n.sum() * (stretch + model.n_latents * np.log(2 * np.pi))))
 
 
-def _noisy_log_likelihood(law: Law, m: Moments, k: int) -> float:
-    """Return the log-likelihood of one context where every feature has noise of its own."""
-    n, away = m.counts[k], m.means[k] - law.mean
-    L = cho_factor(law.covariance, lower=True)
-    about = m.covariances[k] * (n - 1) / n + np.outer(away, away)
-    log_det = 2 * np.log(np.diagonal(L[0])).sum()
-    return float(-0.5 * n * (log_det + np.trace(cho_solve(L, about)) + len(away) * np.log(2 * np.pi)))
+def _noisy_log_likelihood(model: "LatentModel", m: Moments) -> float:
+    """Return the log-likelihood where every feature has noise of its own; that is inverted once, for all contexts."""
+    residual = np.asarray(model.residual)
+    R_inv, log_det = np.linalg.inv(residual), np.linalg.slogdet(residual)[1] + len(residual) * np.log(2 * np.pi)
+    total = 0.0
+    for k, context in enumerate(m.contexts):
+        law, n = model.law(context), m.counts[k]
+        away = m.means[k] - law.mean
+        about = m.covariances[k] * (n - 1) / n + away[:, None] * away
+        T = R_inv @ law.factor
+        A = np.eye(model.n_latents) + law.factor.T @ T
+        squares = np.vdot(R_inv, about) - np.trace(np.linalg.solve(A, T.T @ about @ T))
+        total += n * (log_det + np.linalg.slogdet(A)[1] + squares)
+    return -0.5 * float(total)
