@@ -32,7 +32,7 @@ import pyarrow.parquet  # noqa: F401
 
 import latentdag as ld
 import latentdag.cli.reproduce
-import latentdag.cli.run
+import latentdag.cli.results
 from latentdag import pl, report  # noqa: F401
 from latentdag.cli.app import app
 from latentdag.data import passes as checkpoint

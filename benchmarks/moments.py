@@ -127,7 +127,7 @@ def in_fresh_process(path, rows):
         "import json, sys, time; sys.path.insert(0, sys.argv[1])\n"
         "import zarr, moments as b; from latentdag import stream\n"
         "path, rows = sys.argv[2], int(sys.argv[3]); X = zarr.open(path, mode='r')\n"
-        "from latentdag.data.sources.arrays import ArrayReader\n"
+        "from latentdag.data.sources.reader import ArrayReader\n"
         "class Part(ArrayReader):\n"
         "    def __init__(self, X, labels): super().__init__(X, labels); self.n_rows = rows\n"
         "began = time.perf_counter()\n"

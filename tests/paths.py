@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from latentdag.datasets.places import ENVIRONMENT
+from latentdag.datasets.containers import ENVIRONMENT
 
 ROOT = Path(__file__).parents[1]
 DOCS, BENCHMARKS = ROOT / "docs", ROOT / "benchmarks"

@@ -17,8 +17,8 @@ from sklearn.utils.validation import _check_feature_names_in, check_array, check
 from latentdag.core.exact import TOLERANCE
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments, moments
-from latentdag.data.second_pass import Samples, pieces
 from latentdag.data.sources.annotated import obs_column
+from latentdag.data.stream import Samples, pieces
 from latentdag.methods.fitting import fit
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit

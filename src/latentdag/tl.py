@@ -19,10 +19,10 @@ from latentdag.data.moments import Moments
 from latentdag.data.passes import block_map
 from latentdag.data.prepare import FEW_VALUES
 from latentdag.data.schema import headers, parse_json
-from latentdag.data.second_pass import pieces
 from latentdag.data.sources.annotated import chosen_features, obs_column
 from latentdag.data.sources.opening import open_source
 from latentdag.data.store import naming_file
+from latentdag.data.stream import pieces
 from latentdag.errors import LatentDAGWarning
 from latentdag.methods.fitting import fit
 from latentdag.methods.result import FILE, Fit

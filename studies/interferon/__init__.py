@@ -6,10 +6,11 @@ the control, 'non-targeting'. Genes are chosen by their variance over all cells,
 first twenty, “no targets 20” the first twenty that no guide targets; “control 20” vary most in the control, and
 “responsive 20” move most under the core knock-outs, which uses the labels. Core contexts: IFNGR1, IFNGR2, JAK2, STAT1,
 IRF1, SMAD4, UBE2L6. Contexts are fewer than genes: the other dimensions are taken as downstream unless a row says
-“upstream”. “Robust” p-values are corrected by fourth moments. Shuffles deal labels anew within replicates. Known, and
-used in no fit: IFNGR1/IFNGR2 → JAK2 → STAT1 is one cascade, IRF1 lies downstream of it. That these four hit one latent
-is first tested, then told to the fit. Genes and the regression on depth and replicate come from all cells, held-out
-ones included; nothing else does.
+“upstream”. Features are taken as exact; rows “with noise” allow every gene noise of its own, if BIC prefers that
+(`noise="auto"`). “Robust” p-values are corrected by fourth moments. Shuffles deal labels anew within replicates. Known,
+and used in no fit: IFNGR1/IFNGR2 → JAK2 → STAT1 is one cascade, IRF1 lies downstream of it. That these four hit one
+latent is first tested, then told to the fit. Genes and the regression on depth and replicate come from all cells,
+held-out ones included; nothing else does.
 
 The order of the questions is the order of trust. Does each context fit the model? Which contexts hit the same latent?
 Only then: what is the graph between the distinct ones, and does a fit predict cells that it did not see? Known biology
@@ -61,6 +62,13 @@ def cells(settings: Settings) -> list[dict[str, Any]]:
     made += [
         {"part": "order", "genes": g, "kind": k, "draw": b} for g in (main, without) for k in fits.NULLS for b in draws
     ]
+    made += [{"part": "order", "genes": g, "kind": f"{fits.NOISY}all cells"} for g in plain]
+    made += [
+        {"part": "order", "genes": g, "kind": fits.NOISY + k, "draw": b}
+        for g in (main, without)
+        for k in ("bootstrap", *fits.NULLS)
+        for b in range(min(settings.models, GRAPH_DRAWS))
+    ]
     made += [{"part": "graph", "genes": main, "draw": b} for b in range(-1, min(settings.models, GRAPH_DRAWS))]
     scored = [each for each in SCORED if each[0] in sets][: 1 if settings.quick else None]
     for genes, form in scored:
@@ -103,11 +111,13 @@ def run(cell: Cell, shared: dict[str, Cells]) -> list[Row]:
 
 
 def _order(data: Cells, kind: str, rng: np.random.Generator) -> Row:
-    if kind in fits.NULLS:
-        return fits.two_latents(data.of(fits.TWO).shuffled(rng, fits.NULLS[kind]))
-    if kind == "bootstrap":
-        return fits.two_latents(data.of(fits.TWO).resampled(rng))
-    return fits.two_latents(data, means=kind != "without means")
+    plain = kind.removeprefix(fits.NOISY)
+    options = {"noise": "none" if plain == kind else "auto"}
+    if plain in fits.NULLS:
+        return fits.two_latents(data.of(fits.TWO).shuffled(rng, fits.NULLS[plain]), **options)
+    if plain == "bootstrap":
+        return fits.two_latents(data.of(fits.TWO).resampled(rng), **options)
+    return fits.two_latents(data, means=kind != "without means", **options)
 
 
 def _graph(data: Cells, draw: int, rng: np.random.Generator) -> list[Row]:

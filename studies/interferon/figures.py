@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#8a8a8a"
 LATENTS = ("cascade", "IRF1", "SMAD4", "UBE2L6")
-RELATION_COLOURS = dict(zip(tb.RELATIONS, (BLUE, ORANGE, "#dddddd"), strict=True))
+RELATION_COLOURS = dict(zip(tb.RELATIONS, (BLUE, ORANGE, "#dddddd", "#555555"), strict=True))
 
 
 def all_figures(rows: pd.DataFrame, main: str) -> "dict[str, Figure]":

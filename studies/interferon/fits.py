@@ -9,12 +9,15 @@ import pandas as pd
 from scipy import stats
 
 from latentdag import Fit, Moments, fit, omnibus_test, score
-from latentdag.experiments import Row
+from latentdag.experiments import Row, attempt
 from studies.interferon.screen import CASCADE, CONTROL, CORE, Cells
 
 #: The latent that the four contexts of the cascade share; others are named after their context.
 SHARED = "cascade"
 TWO = (*CASCADE, "IRF1")
+
+#: Prefix of fits that allow every gene noise of its own (noise="auto").
+NOISY = "with noise, "
 
 #: What labels are dealt anew among, for the nulls of the graph.
 NULLS = {
@@ -34,9 +37,13 @@ def fitted(m: Moments, **options: Any) -> Fit:
 
 
 def two_latents(cells: Cells, **options: Any) -> Row:
-    """Fit the cascade and IRF1 as two latents; returns which comes first."""
-    found = fitted(cells.of(TWO).moments(), **options)
+    """Fit the cascade and IRF1 as two latents; returns which comes first, and of noisy features how many factors."""
+    m = cells.of(TWO).moments()
+    found, failure = attempt(m, "likelihood", targets=targets(m.contexts), progress=False, **options)
+    if found is None:
+        return {"relation": "no fit", "weight": 0.0, "converged": False, "failure": failure}
     row: Row = {"relation": "no edge", "weight": 0.0, "converged": bool(found.converged)}
+    row["factors"] = found.details.get("n_factors")
     for source, target in ((SHARED, "IRF1"), ("IRF1", SHARED)):
         if found.graph.has_edge(source, target):
             scaled = found.model.rescaled("unit-variance").graph

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import latentdag as ld
 from latentdag.cli.app import app
-from latentdag.data.second_pass import deviations
+from latentdag.data.stream import deviations
 from latentdag.errors import FileError, LogRatesWarning, RawCountsWarning
 from latentdag.report import moments_hash
 

@@ -201,13 +201,13 @@ def test_a_second_pass_leaves_the_same_rows_out():
     X[bad] += 50
     m = robust(X, labels)
     sums = {k: np.zeros((4, 4)) for k in range(3)}
-    for k, rows in ld.data.second_pass.deviations((X, labels), m):
+    for k, rows in ld.data.stream.deviations((X, labels), m):
         assert len(rows) == m.counts[k]
         sums[k] += rows.T @ rows
     for k, S in sums.items():
         np.testing.assert_allclose(S / m.counts[k], m.covariances[k], rtol=0.05, atol=0.05)
     with pytest.raises(ValueError, match="rows in the data"):
-        list(ld.data.second_pass.deviations((X[1:], labels[1:]), m))
+        list(ld.data.stream.deviations((X[1:], labels[1:]), m))
 
 
 def test_a_fit_sees_the_graph_through_outliers():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from latentdag.data.second_pass import context_blocks
+from latentdag.data.stream import context_blocks
 
 X = np.arange(12.0).reshape(6, 2)
 LABELS = ["b", "a", "b", "WT", "WT", "other"]

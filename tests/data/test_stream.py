@@ -22,8 +22,8 @@ import latentdag as ld
 from latentdag import stream
 from latentdag.data import accumulate, blas, prepare
 from latentdag.data.passes import ProgressFile
-from latentdag.data.second_pass import context_blocks
 from latentdag.data.sources.reader import ahead, rebatch
+from latentdag.data.stream import context_blocks
 from latentdag.errors import SourceChangedWarning
 from latentdag.inference.resampling import block_moments
 

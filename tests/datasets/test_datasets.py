@@ -16,7 +16,7 @@ import pytest
 from scipy import io, sparse
 
 from latentdag import datasets
-from latentdag.datasets import chamber, cytometry, luad, places, thp1, variants
+from latentdag.datasets import chamber, containers, cytometry, luad, thp1, variants
 
 from paths import SHARED
 
@@ -25,7 +25,7 @@ def here(name):
     """Skip unless this data set lies in a folder beside the repository, or in $LATENTDAG_DATA."""
     return pytest.mark.skipif(
         not any((SHARED / folder).is_dir() for folder in name.folders),
-        reason=f"no {name.name} beside the repository; set {places.ENVIRONMENT} to the folder that has it",
+        reason=f"no {name.name} beside the repository; set {containers.ENVIRONMENT} to the folder that has it",
     )
 
 
@@ -38,7 +38,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 def offline(monkeypatch, tmp_path):
     """No folder of the user's, an empty cache, and nothing answers."""
     pooch = pytest.importorskip("pooch")
-    monkeypatch.delenv(places.ENVIRONMENT, raising=False)
+    monkeypatch.delenv(containers.ENVIRONMENT, raising=False)
     monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache" / name)
 
     def refuse(*args, **kwargs):
@@ -250,13 +250,13 @@ def test_offline_and_missing_names_address_and_layout(name, offline, tmp_path):
 
 
 def test_the_environment_names_the_folder(geo, offline, monkeypatch):
-    monkeypatch.setenv(places.ENVIRONMENT, str(geo[0]))
+    monkeypatch.setenv(containers.ENVIRONMENT, str(geo[0]))
     assert datasets.kras().X.shape == (4, 4)
 
 
 def test_downloads_are_kept_checked_and_written_down(tmp_path, monkeypatch):
     pooch = pytest.importorskip("pooch")
-    monkeypatch.delenv(places.ENVIRONMENT, raising=False)
+    monkeypatch.delenv(containers.ENVIRONMENT, raising=False)
     monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache" / name)
     monkeypatch.setattr(pooch.get_logger(), "disabled", True)
     public = tmp_path / "public.csv"
@@ -266,44 +266,46 @@ def test_downloads_are_kept_checked_and_written_down(tmp_path, monkeypatch):
         "choose_downloader",
         lambda url, progressbar=False: lambda u, out, p: Path(out).write_bytes(public.read_bytes()),
     )
-    source = places.Source("toy", ("toy",), "https://example.org", {"toy.csv": places.Remote(public.as_uri())})
-    first = places.locate(source, ["toy.csv"])["toy.csv"]
+    source = containers.Source("toy", ("toy",), "https://example.org", {"toy.csv": containers.Remote(public.as_uri())})
+    first = containers.locate(source, ["toy.csv"])["toy.csv"]
     assert first.read_text() == "a,b\n"
     noted = first.with_name("toy.csv.sha256").read_text().strip()
     assert noted == hashlib.sha256(b"a,b\n").hexdigest()
     first.write_text("damaged")  # the copy in the cache: seen, and fetched again
-    assert places.locate(source, ["toy.csv"])["toy.csv"].read_text() == "a,b\n"
+    assert containers.locate(source, ["toy.csv"])["toy.csv"].read_text() == "a,b\n"
     first.unlink()
     public.write_text("changed at the source\n")
     with pytest.raises(FileNotFoundError, match=r"Downloading failed: .*hash"):
-        places.locate(source, ["toy.csv"])
-    wrong = places.Source("toy", ("toy",), "https://example.org", {"toy.csv": places.Remote(public.as_uri(), "md5:0")})
+        containers.locate(source, ["toy.csv"])
+    wrong = containers.Source(
+        "toy", ("toy",), "https://example.org", {"toy.csv": containers.Remote(public.as_uri(), "md5:0")}
+    )
     with pytest.raises(FileNotFoundError, match="hash"):
-        places.locate(wrong, ["toy.csv"])
+        containers.locate(wrong, ["toy.csv"])
 
 
 def test_downloads_over_http_show_progress(tmp_path, monkeypatch):
     pooch = pytest.importorskip("pooch")
-    monkeypatch.delenv(places.ENVIRONMENT, raising=False)
+    monkeypatch.delenv(containers.ENVIRONMENT, raising=False)
     monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache" / name)
     monkeypatch.setattr(pooch.get_logger(), "disabled", True)
     (tmp_path / "public").mkdir()
     (tmp_path / "public" / "toy.csv").write_bytes(b"1234567\n" * 400_000)
     seen = []
-    monkeypatch.setattr(places.Progress, "advance", lambda self, steps=1: seen.append(steps))
+    monkeypatch.setattr(containers.Progress, "advance", lambda self, steps=1: seen.append(steps))
     serve = functools.partial(QuietHandler, directory=tmp_path / "public")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
-        source = places.Source("toy", ("toy",), address, {"toy.csv": places.Remote(f"{address}/toy.csv")})
-        assert places.locate(source, ["toy.csv"])["toy.csv"].stat().st_size == 3_200_000
+        source = containers.Source("toy", ("toy",), address, {"toy.csv": containers.Remote(f"{address}/toy.csv")})
+        assert containers.locate(source, ["toy.csv"])["toy.csv"].stat().st_size == 3_200_000
         server.shutdown()
     assert max(seen) >= 1
 
 
 def test_archives_are_unpacked(tmp_path, monkeypatch):
     pooch = pytest.importorskip("pooch")
-    monkeypatch.delenv(places.ENVIRONMENT, raising=False)
+    monkeypatch.delenv(containers.ENVIRONMENT, raising=False)
     monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache" / name)
     monkeypatch.setattr(pooch.get_logger(), "disabled", True)
     archive = tmp_path / "public.zip"
@@ -316,9 +318,9 @@ def test_archives_are_unpacked(tmp_path, monkeypatch):
         lambda url, progressbar=False: lambda u, out, p: Path(out).write_bytes(archive.read_bytes()),
     )
     known = f"md5:{hashlib.md5(archive.read_bytes()).hexdigest()}"
-    remote = places.Remote(archive.as_uri(), known, unpacks=True)
+    remote = containers.Remote(archive.as_uri(), known, unpacks=True)
     monkeypatch.setattr(
-        chamber, "SOURCE", places.Source("light_tunnel", ("light_tunnel",), "https://x", {"lt.zip": remote})
+        chamber, "SOURCE", containers.Source("light_tunnel", ("light_tunnel",), "https://x", {"lt.zip": remote})
     )
     found = datasets.light_tunnel(experiments=["red_strong"])
     assert found.X.tolist() == [[2, 3], [4, 5], [2, 3], [4, 5]]
@@ -327,15 +329,15 @@ def test_archives_are_unpacked(tmp_path, monkeypatch):
 
 
 def test_without_pooch_the_message_names_the_extra(monkeypatch, tmp_path):
-    monkeypatch.delenv(places.ENVIRONMENT, raising=False)
+    monkeypatch.delenv(containers.ENVIRONMENT, raising=False)
     monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(FileNotFoundError, match=r"latentdag\[datasets\]"):
         datasets.kras()
 
 
 def test_progress_counts_megabytes():
-    bar = places.Progress("x", 0)
-    told = places._Megabytes(bar)
+    bar = containers.Progress("x", 0)
+    told = containers._Megabytes(bar)
     told.total = 3 * 2**20
     for _ in range(3):
         told.update(2**20)

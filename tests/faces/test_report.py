@@ -19,7 +19,7 @@ from latentdag.inference.bootstrap import bootstrap
 from latentdag.inference.membership import membership_test
 from latentdag.inference.ranks import rank_test
 from latentdag.report.checks import STATUSES
-from latentdag.report.drawing import HEIGHT, graph_drawing
+from latentdag.report.records import HEIGHT, graph_drawing
 
 #: What people, spreadsheets and attackers put into labels.
 CONTEXTS = [
@@ -232,7 +232,7 @@ def test_without_moments_or_tests_the_report_says_so(plain):
 
 
 def test_with_very_many_features_only_the_hypothesis_is_tested(plain, monkeypatch):
-    monkeypatch.setattr("latentdag.report.evidence.TEST_UP_TO", 0)
+    monkeypatch.setattr("latentdag.report.checks.TEST_UP_TO", 0)
     fit, m = plain
     made = report.collect(fit, m)
     assert made["verdict"]["status"] == "good"

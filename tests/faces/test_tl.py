@@ -10,7 +10,7 @@ from scipy import sparse
 
 import latentdag as ld
 from latentdag import tl
-from latentdag.data import second_pass
+from latentdag.data import stream
 
 ad = pytest.importorskip("anndata")
 pytestmark = [
@@ -129,7 +129,7 @@ def test_numbers_as_labels_keep_their_type(screen):
 
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 def test_backed(screen, done, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(second_pass, "FEW_VALUES", N_GENES * 100)  # so that there are blocks
+    monkeypatch.setattr(stream, "FEW_VALUES", N_GENES * 100)  # so that there are blocks
     made = screen.copy()
     made.X = sparse.csr_matrix(made.X) if kind == "csr" else made.X
     made.write_h5ad(tmp_path / "b.h5ad")

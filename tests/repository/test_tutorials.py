@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from latentdag.datasets import chamber, cytometry, luad, places, thp1
+from latentdag.datasets import chamber, containers, cytometry, luad, thp1
 
 from paths import DOCS, SHARED
 
@@ -52,9 +52,11 @@ def test_still_runs(path):
     assert path.stem in NEEDS, "say in this file which data it needs"
     for source in NEEDS[path.stem]:
         if not any((SHARED / folder).is_dir() for folder in source.folders):
-            pytest.skip(f"no {source.name} beside the repository; set {places.ENVIRONMENT} to the folder that has it")
+            pytest.skip(
+                f"no {source.name} beside the repository; set {containers.ENVIRONMENT} to the folder that has it"
+            )
     code = "import sys, pathlib, execute; execute.execute(pathlib.Path(sys.argv[1]))"
-    place = {places.ENVIRONMENT: str(SHARED), "PYTHONPATH": str(DOCS / "_ext")}
+    place = {containers.ENVIRONMENT: str(SHARED), "PYTHONPATH": str(DOCS / "_ext")}
     done = subprocess.run(
         [sys.executable, "-c", code, path], env={**os.environ, **place}, capture_output=True, text=True, check=False
     )

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import latentdag as ld
-from latentdag.datasets import places, thp1
+from latentdag.datasets import containers, thp1
 from latentdag.inference.ranks import rank_test
 from studies.__main__ import main
 from studies.interferon import context_tests, fits, screen, tables
@@ -18,7 +18,7 @@ from paths import SHARED
 
 needs_data = pytest.mark.skipif(
     not any((SHARED / folder).is_dir() for folder in thp1.SOURCE.folders),
-    reason=f"no {thp1.SOURCE.name} beside the repository; set {places.ENVIRONMENT} to the folder that has it",
+    reason=f"no {thp1.SOURCE.name} beside the repository; set {containers.ENVIRONMENT} to the folder that has it",
 )
 
 
@@ -114,7 +114,7 @@ def test_on_the_model_pairs_and_predictions_are_right():
 
 @needs_data
 def test_gene_sets_use_no_labels(monkeypatch):
-    monkeypatch.setenv(places.ENVIRONMENT, str(SHARED))
+    monkeypatch.setenv(containers.ENVIRONMENT, str(SHARED))
     sets = screen.gene_sets()
     assert {name: cells.X.shape[1] for name, cells in sets.items()} == {
         name: n for name, (_, n) in screen.GENE_SETS.items()
@@ -135,7 +135,7 @@ def test_gene_sets_use_no_labels(monkeypatch):
 @needs_data
 @pytest.mark.slow
 def test_the_study_says_what_the_data_say(monkeypatch, tmp_path):
-    monkeypatch.setenv(places.ENVIRONMENT, str(SHARED))
+    monkeypatch.setenv(containers.ENVIRONMENT, str(SHARED))
     assert main(["interferon", "--quick", "--models", "2", "--out", str(tmp_path)]) == 0
     folder = tmp_path / "interferon"
     said = json.loads((folder / "summary.json").read_text())
@@ -165,7 +165,7 @@ def test_the_study_says_what_the_data_say(monkeypatch, tmp_path):
 @needs_data
 def test_off_the_model_the_search_is_no_worse_than_a_given_order(monkeypatch):
     """Several contexts on one target had a single start, which ended 44 nats below this order."""
-    monkeypatch.setenv(places.ENVIRONMENT, str(SHARED))
+    monkeypatch.setenv(containers.ENVIRONMENT, str(SHARED))
     m = screen.gene_sets()["variable 20"].of(CORE).moments()
     order = ("UBE2L6", "SMAD4", "IRF1", "cascade")
     given = ld.fit(m, targets=fits.targets(m.contexts), order=order)

@@ -5,7 +5,7 @@ import pytest
 
 import latentdag as ld
 import studies.light_tunnel
-from latentdag.datasets import light_tunnel, places
+from latentdag.datasets import containers, light_tunnel
 from studies.__main__ import main
 from studies.decompositions import decompose
 from studies.light_tunnel import machine as tunnel
@@ -16,14 +16,14 @@ from runs import check_folder
 
 here = pytest.mark.skipif(
     not (SHARED / "light_tunnel").is_dir(),
-    reason=f"no light_tunnel beside the repository; set {places.ENVIRONMENT} to the folder that has it",
+    reason=f"no light_tunnel beside the repository; set {containers.ENVIRONMENT} to the folder that has it",
 )
 
 
 @pytest.fixture(autouse=True)
 def data(monkeypatch):
     if (SHARED / "light_tunnel").is_dir():
-        monkeypatch.setenv(places.ENVIRONMENT, str(SHARED))
+        monkeypatch.setenv(containers.ENVIRONMENT, str(SHARED))
 
 
 def hidden(name, share, seed, times=1):

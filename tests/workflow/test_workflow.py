@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import latentdag as ld
 from latentdag import datasets, workflow
 from latentdag.cli.app import app
-from latentdag.datasets import places
+from latentdag.datasets import containers
 from latentdag.workflow.survival import cox_table
 
 from paths import DOCS, SHARED
@@ -159,6 +159,18 @@ def test_what_speaks_against_a_latent_is_said(found):
     assert "do not fit the model" not in workflow.to_html(found)
 
 
+def test_cells_that_are_far_out_change_nothing_if_told_so(screen, cohort, found):
+    X = screen.X.copy()
+    X[::400] += 50.0 * np.random.default_rng(8).normal(size=X[::400].shape)
+    told = {"n_genes": 6, "counts": False, "adjust": ["batch"], "n_random": 2}
+    again = workflow.run(replace(screen, X=X), cohort, robust=True, noise="auto", **told)
+    assert again.moments.outliers.sum() >= len(X[::400])
+    assert set(again.fit.graph.edges) == set(found.fit.graph.edges)
+    assert f"{again.moments.outliers.sum()} cells far from" in again.sentences()[1]
+    assert again.fit.options.noise == "auto"
+    assert set(again.fit.verdict.notes) <= set(again.sentences())
+
+
 def test_no_more_latents_than_genes(screen, cohort):
     with pytest.raises(ValueError, match="3 latents behind 2 genes"):
         workflow.run(screen, cohort, n_genes=2, counts=False, n_random=0)
@@ -279,7 +291,7 @@ def test_the_command_complains_in_one_line(files, change, said):
 @pytest.mark.slow
 @pytest.mark.skipif(
     not (SHARED / "papalexi_thp1").is_dir() or not (SHARED / "tcga_luad").is_dir(),
-    reason=f"no papalexi_thp1 and tcga_luad beside the repository; set {places.ENVIRONMENT} to the folder that has them",
+    reason=f"no papalexi_thp1 and tcga_luad beside the repository; set {containers.ENVIRONMENT} to the folder that has them",
 )
 def test_from_knock_outs_to_patients():
     screen, cohort = datasets.papalexi_thp1(SHARED, strict=True), datasets.tcga_luad(SHARED)
@@ -297,7 +309,7 @@ def test_from_knock_outs_to_patients():
 
 @pytest.mark.skipif(
     not (SHARED / "sachs2005").is_dir() and not (SHARED / "sachs").is_dir(),
-    reason=f"no sachs beside the repository; set {places.ENVIRONMENT} to the folder that has it",
+    reason=f"no sachs beside the repository; set {containers.ENVIRONMENT} to the folder that has it",
 )
 @pytest.mark.filterwarnings("ignore::latentdag.errors.OutlierWarning")
 @pytest.mark.parametrize(
@@ -335,7 +347,7 @@ def page_column(page, control):
 
 @pytest.mark.skipif(
     not (SHARED / "sachs2005").is_dir() and not (SHARED / "sachs").is_dir(),
-    reason=f"no sachs beside the repository; set {places.ENVIRONMENT} to the folder that has it",
+    reason=f"no sachs beside the repository; set {containers.ENVIRONMENT} to the folder that has it",
 )
 def test_and_not_to_halves_of_a_control():
     screen = datasets.sachs(SHARED, "cd3cd28")

@@ -1,15 +1,14 @@
 """The command line: thin commands over the library.
 
-=============  =============================================
+=============  ========================================================================
 ``app``        the commands and their options
 ``demo``       ``latentdag demo``
 ``files``      data that commands read, and files they write
 ``place``      where a run writes
 ``reproduce``  ``latentdag reproduce``
-``results``    the folder that a fit leaves
-``run``        ``latentdag fit`` and ``latentdag test``
+``results``    ``latentdag fit`` and ``latentdag test``, and the folder that a fit leaves
 ``workflow``   ``latentdag workflow``
-=============  =============================================
+=============  ========================================================================
 """
 
 import io

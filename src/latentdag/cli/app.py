@@ -190,7 +190,7 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Recover latents, targets and graph from data; write a folder of results with a report."""
-    from latentdag.cli.run import run_fit
+    from latentdag.cli.results import run_fit
 
     source = _source(context_column, control, layer, adjust, robust=robust, counts=counts, depth=depth)
     options = {
@@ -220,7 +220,7 @@ def check(
 ) -> None:
     """Test whether these data fit the model. Exit code 3 if they speak against it."""
     from latentdag.cli.files import read_moments
-    from latentdag.cli.run import test_result
+    from latentdag.cli.results import test_result
 
     m = read_moments(data, _source(context_column, control, layer, adjust, robust=robust), progress=progress)
     said, in_model = test_result(m, alpha, as_json)
@@ -288,6 +288,8 @@ def workflow(
     contexts: Annotated[str, typer.Option(help="Contexts, separated by commas; by default all.")] = "",
     min_cells: Annotated[int, typer.Option(min=3, help="Contexts with fewer cells are left out.")] = 200,
     adjust: Adjust = "",
+    robust: Robust = False,
+    noise: Annotated[str, typer.Option(help="Noise of single genes: none, features or auto.")] = "none",
     members_only: Annotated[bool, typer.Option(help="Fit only contexts that pass the test.")] = False,
     scaling: Annotated[str, typer.Option(help="Genes of the cohort: control or none.")] = "control",
     alpha: Annotated[float, typer.Option(min=0, max=1, help="False-discovery rate.")] = 0.1,
@@ -306,7 +308,7 @@ def workflow(
     }  # fmt: skip
     options = {
         "genes": genes, "n_genes": n_genes, "contexts": contexts, "min_cells": min_cells, "members_only": members_only,
-        "scaling": scaling, "alpha": alpha, "n_random": random, "rng": seed,
+        "robust": robust, "noise": noise, "scaling": scaling, "alpha": alpha, "n_random": random, "rng": seed,
     }  # fmt: skip
     text, said, _ = run_workflow(screen, cohort, out, source, options, progress)
     typer.echo(json.dumps(said) if as_json else text)

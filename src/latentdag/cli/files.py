@@ -14,11 +14,11 @@ from latentdag import pl
 from latentdag.data import labels as lb
 from latentdag.data import stream
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples
-from latentdag.data.sources.delimited import is_delimited
 from latentdag.data.sources.opening import open_source
 from latentdag.data.sources.reader import reading
+from latentdag.data.sources.tables import is_delimited
 from latentdag.data.store import write_atomically
+from latentdag.data.stream import Samples
 from latentdag.model.model import LatentModel
 from latentdag.model.simulate import sample
 from latentdag.optional import optional

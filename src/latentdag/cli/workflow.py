@@ -10,8 +10,7 @@ from latentdag import datasets
 from latentdag import workflow as wf
 from latentdag.cli.files import listed_names, write_figure
 from latentdag.cli.place import reserved
-from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, write_result, write_table
-from latentdag.cli.run import Said
+from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, Said, file_names, write_result, write_table
 from latentdag.data.sources.reader import reading
 from latentdag.data.store import to_plain
 from latentdag.datasets.containers import Cohort, Screen

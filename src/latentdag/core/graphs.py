@@ -136,10 +136,15 @@ def perfect_rows(design: Design, H: Array, order: Order) -> Array:
     return rows
 
 
-def prune(design: Design, H: Array, order: Order, rules: Rules) -> tuple[IntArray, ...]:
-    """Return the parents that are worth their penalty, by backward elimination from all predecessors, at rows H."""
+def prune(
+    design: Design, H: Array, order: Order, rules: Rules, at_least: float = -np.inf
+) -> tuple[IntArray, ...] | None:
+    """Return the parents that are worth their penalty, by backward elimination from all predecessors, at rows H.
+
+    None if even all predecessors promise a likelihood below ``at_least``, which only shows where features are noisy.
+    """
     if design.noisy is not None and not any(design.soft):  # whose weights alone leave no trace
-        return _prune_noisy(design, H, order, rules)
+        return _prune_noisy(design, H, order, rules, at_least)
     regress, rows = TwoRegressions(design, H, order), np.array(order, dtype=np.intp)
     parents: list[IntArray] = [np.empty(0, dtype=np.intp)] * design.d
     for t, i in enumerate(order):
@@ -151,12 +156,12 @@ def prune(design: Design, H: Array, order: Order, rules: Rules) -> tuple[IntArra
     return tuple(parents)
 
 
-def _prune_noisy(design: Design, H: Array, order: Order, rules: Rules) -> tuple[IntArray, ...]:
+def _prune_noisy(design: Design, H: Array, order: Order, rules: Rules, at_least: float) -> tuple[IntArray, ...] | None:
     """Return the parents that are worth their penalty; noise makes all weights depend on each other."""
     full = full_parents(order)
-    optimum = maximize(design, H, full, GAIN_OF_EDGES)
+    optimum = maximize(design, H, full, GAIN_OF_EDGES, at_least=at_least)
     if optimum is None:
-        return full
+        return None
     profile = EdgeProfile(design, optimum, full)
     i, j = np.nonzero(profile.edges)
     kept = _worth_keeping(
@@ -237,7 +242,9 @@ def fit_pruned(
     """Prune at the rows, refit, prune again at the new rows, while the score grows."""
     best: FittedGraph | None = None
     for _ in range(rounds):
-        parents = prune(design, H, order, rules)
+        parents = prune(design, H, order, rules, at_least)
+        if parents is None:
+            break
         if best is not None and all(np.array_equal(a, b) for a, b in zip(parents, best.parents, strict=True)):
             break
         found = fit_graph(design, H, parents, order, rules, gain_tol, at_least)

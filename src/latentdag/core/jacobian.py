@@ -368,7 +368,7 @@ def information(point: Point) -> Array:
     total, P = np.empty((point.size, point.size)), P.tocsc()
     for start in range(0, point.size, COLUMNS):  # the product is full, and a sparse form of it would take more memory
         stop = min(start + COLUMNS, point.size)
-        total[:, start:stop] = (across @ P[:, start:stop]).toarray()
+        total[:, start:stop] = as_array(across @ P[:, start:stop])
     return total
 
 

@@ -167,8 +167,9 @@ class Explorer:
 
     def _enter_rows(self, H: Array, order: Order) -> Weighed | None:
         rows, far = perfect_rows(self.design, H, order), self.best.graph.score - NEAR if self.known else -np.inf
-        known = self.known.get(key(prune(self.design, rows, order, self.rules)))
-        if known is None:
+        parents = prune(self.design, rows, order, self.rules, far)
+        known = None if parents is None else self.known.get(key(parents))
+        if parents is not None and known is None:
             graph = fit_pruned(self.design, rows, order, self.rules, rounds=2, gain_tol=GAIN_OF_SEEDS, at_least=far)
             known = None if graph is None else self.enter(graph)
         return known

@@ -161,7 +161,8 @@ def conclude(design: Design, ends: Sequence[End], rules: Rules, turn: bool = Tru
         if len(explorer.known) >= SEEDS * explorer.most or rival.value < ranked[0].value - NEAR:
             break
         _enter(explorer, rival)
-    if turn and design.d > INSERT_UP_TO:
+    # what shows the way beneath noise is an estimate, and full orders of it can lead into wrong maxima
+    if turn and (design.d > INSERT_UP_TO or design.noisy is not None):
         explorer.kick(SEARCH_KICKS // design.d // (1 if design.noisy is None else NOISY_COSTS))
     if not all_adapt(design):
         explorer.climb(explorer.best)

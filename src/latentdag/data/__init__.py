@@ -15,10 +15,8 @@ The walk, front to back:
 ``cloud``        center and scatter of a context, and how much a row weighs by its distance
 ``robust``       the weights of all rows: those far from the others count less
 ``moments``      ``Moments``, what everything after this room works from
-``checks``       what moments must satisfy
-``usable``       what every method needs of them
-``stream``       the public door for data larger than memory
-``second_pass``  the samples once more, for what two moments cannot tell
+``checks``       what moments must satisfy, and what every method needs of them
+``stream``       the public door for data larger than memory; their samples once more
 ===============  ===============================================================================
 
 Beside the walk:

@@ -14,17 +14,16 @@ Every loader takes ``root=``, a folder with one sub-folder per data set; without
 ``LATENTDAG_DATA`` names that folder; without that, files are downloaded once (``pip install 'latentdag[datasets]'``),
 checked and kept in the user's cache. Data come as they were published: nothing is normalised or filtered unless asked.
 
-One module each, and two that they share:
+One module each, and one that they share:
 
-==============  ====================================================
+==============  =========================================================
 ``chamber``     the light tunnel
-``containers``  ``Screen`` and ``Cohort``: what loaders return
+``containers``  ``Screen`` and ``Cohort``: what loaders return; where data lie
 ``cytometry``   the protein data of Sachs et al.
 ``luad``        lung cancer patients
-``places``      where data lie, and how they are fetched and checked
 ``thp1``        knock-outs in THP-1 cells
 ``variants``    the screen of KRAS variants
-==============  ====================================================
+==============  =========================================================
 """
 
 from latentdag.datasets.chamber import light_tunnel

@@ -18,8 +18,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from latentdag.datasets.containers import Screen
-from latentdag.datasets.places import Remote, Source, locate
+from latentdag.datasets.containers import Remote, Screen, Source, locate
 
 SOURCE = Source(
     "light_tunnel",

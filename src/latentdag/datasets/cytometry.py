@@ -13,8 +13,7 @@ import os
 import numpy as np
 import pandas as pd
 
-from latentdag.datasets.containers import Screen
-from latentdag.datasets.places import Remote, Source, locate
+from latentdag.datasets.containers import Remote, Screen, Source, locate
 from latentdag.optional import optional
 
 _ZIP = "sachs.som.datasets.zip"

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from latentdag.datasets.containers import Cohort
-from latentdag.datasets.places import Remote, Source, locate
+from latentdag.datasets.containers import Cohort, Remote, Source, locate
 
 _XENA = "https://gdc-hub.s3.us-east-1.amazonaws.com/download"
 SURVIVAL, RSEM = "TCGA-LUAD.survival.tsv", "expression_log2.csv.gz"

@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from latentdag.datasets.containers import Screen
-from latentdag.datasets.places import Remote, Source, locate
+from latentdag.datasets.containers import Remote, Screen, Source, locate
 
 _GEO = "https://ftp.ncbi.nlm.nih.gov/geo"
 COUNTS, GUIDES = "GSM4633614_ECCITE_cDNA_counts.tsv.gz", "GSM4633618_ECCITE_GDO_counts.tsv.gz"

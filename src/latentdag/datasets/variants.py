@@ -22,8 +22,7 @@ import numpy as np
 import pandas as pd
 from scipy import io, sparse
 
-from latentdag.datasets.containers import Screen
-from latentdag.datasets.places import Remote, Source, locate
+from latentdag.datasets.containers import Remote, Screen, Source, locate
 
 _FILES = {part: f"GSE161824_A549_KRAS.{part}.gz" for part in (
     "processed.matrix.mtx", "processed.genes.csv", "processed.cells.csv", "variants2cell.csv"

@@ -16,22 +16,21 @@ the repository.
 
 Both are made of these parts:
 
-=============  ==============================================================
-``base``       what an experiment is: cells, rows, a summary of tables, figures, a page
+=============  ==========================================================================
+``base``       what an experiment is: cells, rows, a summary of tables and figures; its page
 ``runner``     cells run in parallel, and after a kill
 ``draw``       figures of experiments
 ``fits``       one fit and how far it is from the truth
-``page``       the page of an experiment
-=============  ==============================================================
+=============  ==========================================================================
 """
 
 from importlib import import_module
 
 from latentdag.experiments.base import Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
+from latentdag.experiments.base import page as page_of  # noqa: F401
+from latentdag.experiments.base import summary as summary_of  # noqa: F401
 from latentdag.experiments.draw import figure, share_legend, tidy
 from latentdag.experiments.fits import attempt, failures
-from latentdag.experiments.page import page as page_of  # noqa: F401
-from latentdag.experiments.page import summary as summary_of  # noqa: F401
 from latentdag.experiments.runner import chunk_folder, run_cells  # noqa: F401
 
 __all__ = [

@@ -22,13 +22,7 @@ from latentdag.data.moments import Moments
 from latentdag.experiments.base import Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
 from latentdag.experiments.draw import Figures, panels
 from latentdag.experiments.fits import BOUND, METHODS, error_rows, failures
-from latentdag.experiments.synthetic import (
-    CENTRES,
-    CURVES,
-    PANELS,
-    error_columns,
-    fraction_right,
-)
+from latentdag.experiments.synthetic import CENTRES, CURVES, PANELS, error_columns, fraction_right
 from latentdag.methods.fitting import fit
 from latentdag.methods.result import Fit
 from latentdag.model import simulate

@@ -26,8 +26,8 @@ Only :func:`missing_source` and :func:`covered_edge` are of another kind: there 
 rotation of the noise, so the two models share all second moments, and the whole law when the noise is Gaussian.
 
 Contexts are numbered as in the paper, with 0 for the control. Two more parts are reached from here as well:
-:mod:`latentdag.identification.deviations` has the models on which the rule for the control ties or errs, and
-:mod:`latentdag.identification.liu` the condition of Liu et al. (2022), to which the paper compares its own.
+:mod:`latentdag.identification.rules` has the models on which the rule for the control ties or errs, and the condition
+of Liu et al. (2022), to which the paper compares its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,14 +38,17 @@ import networkx as nx
 import numpy as np
 from scipy import linalg
 
-from latentdag.identification.deviations import (  # noqa: F401
+from latentdag.identification.equivalence import law_gap, relative_gap
+from latentdag.identification.rules import (  # noqa: F401
     DeviationTie,
     deviation_cancellation,
     deviation_scores,
+    liu_condition,
+    liu_matrix,
+    liu_possible,
+    liu_rank,
     star_tie,
 )
-from latentdag.identification.equivalence import law_gap, relative_gap
-from latentdag.identification.liu import liu_condition, liu_matrix, liu_possible, liu_rank  # noqa: F401
 from latentdag.model.intervention import Intervention
 from latentdag.model.model import LatentModel
 

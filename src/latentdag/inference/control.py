@@ -19,7 +19,7 @@ import pandas as pd
 
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples
+from latentdag.data.stream import Samples
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.inference.omnibus import omnibus_test
 from latentdag.inference.shared_targets import target_groups

@@ -18,7 +18,7 @@ import pandas as pd
 
 from latentdag.core.multiplicity import benjamini_hochberg, holm
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples
+from latentdag.data.stream import Samples
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.inference.culprits import LeftOut, leave_out
 from latentdag.inference.omnibus import Joint, Omnibus, joint_fit, no_covariance, omnibus_of
@@ -172,10 +172,11 @@ def membership_test(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is a probability between 0 and 1, got {alpha}")
-    ranks = rank_test(m, rank=2, data=data)
+    joint, used = _joint(m, fit)
+    noise = {} if used is None or used.model.feature_noise is None else used.noise_options
+    ranks = rank_test(m, rank=2, data=data, **noise)
     p = ranks[p_value_column(ranks)].to_numpy()
     table = pd.DataFrame({"p_value": p, "holm": holm(p), "q_value": benjamini_hochberg(p)}, index=ranks.index)
-    joint, used = _joint(m, fit)
     omnibus = Omnibus(reason=joint) if isinstance(joint, str) else omnibus_of(joint, data)
     of_ranks = alpha * (1 - OMNIBUS_SHARE if np.isfinite(omnibus.p_value) else 1.0)
     table["reject_fwer"], table["reject_fdr"] = table["holm"] <= of_ranks, table["q_value"] <= alpha

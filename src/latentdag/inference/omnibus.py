@@ -18,7 +18,7 @@ from latentdag.core.goodness import MOMENTS_UP_TO, Goodness, Noises, goodness, m
 from latentdag.core.likelihood import Design
 from latentdag.core.orders import full_parents
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples, deviations
+from latentdag.data.stream import Samples, deviations
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.inference.ranks import no_inverse
 from latentdag.methods.design import Prepared, edge_rules, prepare

@@ -16,8 +16,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag.data import labels as lb
 from latentdag.data.moments import moments
-from latentdag.data.second_pass import pieces
 from latentdag.data.sources.opening import open_source
+from latentdag.data.stream import pieces
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.methods.fitting import fit
 from latentdag.progress import Progress

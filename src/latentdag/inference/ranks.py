@@ -17,9 +17,9 @@ from latentdag.core.linalg import is_definite, symmetrize
 from latentdag.core.ranks import eigenvalue_terms, rank_p_value
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples, deviations
+from latentdag.data.stream import Samples, deviations
 from latentdag.errors import clear_numerics
-from latentdag.methods.fitting import check_design
+from latentdag.methods.fitting import check_design, in_factors
 
 GAUSSIAN_NOTE = (
     "p-values assume Gaussian samples: heavier tails make them too small, lighter tails too large. "
@@ -29,7 +29,9 @@ ROBUST_NOTE = "robust p-values are corrected by the fourth moments of the sample
 
 
 @clear_numerics
-def rank_test(m: Moments, rank: int = 2, data: Samples | None = None) -> pd.DataFrame:
+def rank_test(
+    m: Moments, rank: int = 2, data: Samples | None = None, noise: Any = "none", n_latents: int | None = None
+) -> pd.DataFrame:
     """Test for every context that its covariance differs from the control's by at most ``rank`` directions.
 
     The paper measures this by ``ρ_r`` (appendix G).
@@ -43,6 +45,9 @@ def rank_test(m: Moments, rank: int = 2, data: Samples | None = None) -> pd.Data
     data : (X, contexts), or a list of such pairs, optional
         The samples (n, p) behind ``m`` and the context of each row, for a second pass that makes the test hold for any
         law with eight moments.
+    noise, n_latents
+        As for :func:`latentdag.fit`. Where features have noise of their own, the test is made on the factors that they
+        share. Those are fewer, so it sees more, and with the size that it says; on the features it is conservative.
 
     Returns
     -------
@@ -66,13 +71,14 @@ def rank_test(m: Moments, rank: int = 2, data: Samples | None = None) -> pd.Data
     (5, 5)
     """
     check_design(m)
-    m = m.with_shared_noise()
     if not (isinstance(rank, int | np.integer) and rank >= 0):
         raise ValueError(f"rank must be a whole number, 0 or more, got {rank!r}")
+    rho = _rho(m.with_shared_noise(), int(rank))
+    m, data = in_factors(m, data, noise, n_latents)
     rows = [_gaussian(m, k, int(rank)) for k in range(1, len(m.contexts))]
     table = pd.DataFrame(rows, index=lb.as_index(m.contexts[1:]))
     reason = table.pop("reason")
-    table["rho"] = _rho(m, int(rank))
+    table["rho"] = rho
     if data is not None:
         robust = _robust(m, int(rank), data, table["statistic"].to_numpy())
         table[["robust_statistic", "robust_dof", "robust_p_value"]] = robust

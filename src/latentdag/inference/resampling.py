@@ -20,8 +20,8 @@ import numpy as np
 from latentdag.core.linalg import range_basis, symmetrize, triangular_of_product, upper_factor
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import deviations
 from latentdag.data.sources.reader import digest
+from latentdag.data.stream import deviations
 from latentdag.errors import clear_numerics
 from latentdag.model.model import LatentModel
 from latentdag.model.simulate import draw_moments

@@ -22,7 +22,7 @@ from latentdag.core.jacobian import scores
 from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples, deviations
+from latentdag.data.stream import Samples, deviations
 from latentdag.errors import clear_numerics
 from latentdag.uncertainty.standard_errors import BLOCK, Uncertainty
 

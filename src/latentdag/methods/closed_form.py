@@ -10,6 +10,7 @@ from latentdag.core.graphs import FittedGraph, prune
 from latentdag.core.likelihood import evaluate
 from latentdag.core.linalg import Array
 from latentdag.core.optimize import Optimum, unit_rows
+from latentdag.core.orders import full_parents
 from latentdag.core.pairs import Pair
 from latentdag.core.search import Found
 from latentdag.data.moments import Moments
@@ -33,7 +34,7 @@ def fit_closed_form(m: Moments, options: Options) -> Fit:
     rules = edge_rules(prepared, 0.5 * float(np.log(prepared.design.N)))
     pairs = context_pairs(prepared)
     H, order = closed_form_start(prepared, pairs, rules)
-    parents = prune(prepared.design, H, order, rules)
+    parents = prune(prepared.design, H, order, rules) or full_parents(order)
     found = _evaluated(prepared, H, parents, order)
     return finish(m, prepared, found, options, rules.penalty, _ambiguous(m, prepared, pairs))
 

@@ -1,14 +1,15 @@
 """``fit``: the one door to the methods."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from latentdag.data import labels as lb
+from latentdag.data.checks import UNITS_IN_A_PLANE, check_design, check_units
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples, context_blocks
-from latentdag.data.usable import UNITS_IN_A_PLANE, check_design, check_units
+from latentdag.data.stream import Samples, context_blocks
 from latentdag.errors import clear_numerics
 from latentdag.methods import fit_closed_form, fit_exact, fit_likelihood, fit_projection
 from latentdag.methods.options import Options
@@ -116,12 +117,34 @@ def with_idle(found: Fit, m: Moments, data: Samples | None = None) -> Fit:
     return replace(found, idle=idle_contexts(table), details={**found.details, "changed": tested})
 
 
+def in_factors(
+    m: Moments, data: Samples | None = None, noise: Any = "none", n_latents: int | None = None
+) -> tuple[Moments, Samples | None]:
+    """Return moments, and samples, of the factors that noisy features share; as they are where features are exact.
+
+    The factors hold all that the features say about latents, in fewer dimensions, so tests on them see more. Noise that
+    differs between contexts by counting is made the same in all.
+    """
+    shared = m.with_shared_noise()
+    if noise == "none":
+        return shared, data
+    d = m.n_contexts if n_latents is None else n_latents
+    reduction, _ = reduction_of(m, m.counts.astype(float), d, Options(noise=noise, n_latents=n_latents))
+    if reduction is None:
+        return shared, data
+    return _mixtures(reduction.W, [f"factor {i + 1}" for i in range(reduction.r)], shared, data)
+
+
 def _in_latents(model: LatentModel, m: Moments, data: Samples | None) -> tuple[Moments, Samples | None]:
     """Return moments, and samples, of the latents' unbiased estimates."""
-    H = model.unmixing
-    names: dict[str, Any] = {"contexts": m.contexts, "control": m.control, "feature_names": model.latents}
-    z = Moments.from_covariances(H @ m.covariances @ H.T, m.counts, means=m.means @ H.T, **names)
+    return _mixtures(model.unmixing, model.latents, m, data)
+
+
+def _mixtures(W: np.ndarray, names: Sequence[str], m: Moments, data: Samples | None) -> tuple[Moments, Samples | None]:
+    """Return moments, and samples, of the named mixtures ``W x`` of features."""
+    labels: dict[str, Any] = {"contexts": m.contexts, "control": m.control, "feature_names": names}
+    mixed = Moments.from_covariances(W @ m.covariances @ W.T, m.counts, means=m.means @ W.T, **labels)
     if data is None:
-        return z, None
+        return mixed, None
     blocks = context_blocks(data, m.contexts, m.n_features)
-    return z, [(X @ H.T, [m.contexts[k]] * len(X)) for k, X in blocks]
+    return mixed, [(X @ W.T, [m.contexts[k]] * len(X)) for k, X in blocks]

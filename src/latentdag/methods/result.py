@@ -13,8 +13,8 @@ import pandas as pd
 from latentdag.core.linalg import scale_free_rank
 from latentdag.data import labels as lb
 from latentdag.data.schema import FieldError, Layout, finite
-from latentdag.data.second_pass import Samples
 from latentdag.data.store import load_arrays, naming_file, save_arrays
+from latentdag.data.stream import Samples
 from latentdag.errors import clear_numerics
 from latentdag.methods.options import Options
 from latentdag.methods.verdict import Verdict, verdict_of

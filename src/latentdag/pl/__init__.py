@@ -3,20 +3,18 @@
 ===============  ============================================
 ``canvas``       what all figures share
 ``eigenvalues``  generalised eigenvalues of each context
-``forest``       edges with intervals
 ``graph``        the latent graph
 ``heatmaps``     matrices as heat maps: mixing, order, groups
-``held_out``     predictions against held-out data
+``intervals``    edges, predictions and scores with their intervals
 ``layout``       where to draw the latents of a graph
 ===============  ============================================
 """
 
 from latentdag.pl.canvas import LINE, NEUTRAL, axes, name_width, save, short, text_width  # noqa: F401
 from latentdag.pl.eigenvalues import spectra
-from latentdag.pl.forest import draw_rows, edges  # noqa: F401
 from latentdag.pl.graph import latent_graph
 from latentdag.pl.heatmaps import mixing, order_stability, target_groups
-from latentdag.pl.held_out import predicted, scores
+from latentdag.pl.intervals import draw_rows, edges, predicted, scores  # noqa: F401
 from latentdag.pl.layout import Layout, layered  # noqa: F401
 
 #: The figures. The other names above are what figures outside this package share with them.

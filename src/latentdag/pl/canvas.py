@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
+from latentdag.optional import optional
 from latentdag.tl import fit_of
 
 if TYPE_CHECKING:
@@ -28,10 +29,7 @@ def axes(ax: "Axes | None", width: float, height: float, layout: Any = "constrai
     """Return the axes given, or new ones in a figure of this size in inches, laid out so that no name is cut off."""
     if ax is not None:
         return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError("figures need matplotlib: pip install 'latentdag[plot]'") from None
+    plt = optional("matplotlib.pyplot", "plot", "a figure")
     return plt.subplots(figsize=(min(width, LARGEST), min(height, LARGEST)), layout=layout)[1]
 
 

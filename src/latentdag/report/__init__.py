@@ -10,23 +10,19 @@
 ``report.write(fit, "report.html", moments)`` writes the page: no network is needed to open it, and none is used. All
 that is said about a fit is computed once, in :class:`Results`; whatever shows a fit reads it from there.
 
-============  =======================================================
-``results``   everything that is said about a fit, computed once
-``about``     methods in words, versions, options, a hash of the data
-``checks``    what was checked, each with a verdict
-``evidence``  the tests behind the first page
-``records``   contexts, latents, edges and effects, one record each
-``drawing``   the latent graph as boxes and curves
+============  =====================================================================
+``results``   everything that is said about a fit, computed once, and how it was made
+``checks``    the tests behind the first page, and a verdict on each check
+``records``   contexts, latents, edges and effects, one record each; the graph drawn
 ``text``      the dict, and single values, as HTML, markdown or JSON
-============  =======================================================
+============  =====================================================================
 
 The pages are the templates ``page.html`` and ``page.md``. Wording that is the same in every report (verdicts, methods,
 whom to cite, columns of tables) is in ``words.toml``.
 """
 
-from latentdag.report.about import citation, moments_hash, versions  # noqa: F401
 from latentdag.report.records import latent_records  # noqa: F401
-from latentdag.report.results import Results, collect, write
+from latentdag.report.results import Results, citation, collect, moments_hash, versions, write  # noqa: F401
 from latentdag.report.text import filled, read_file, show, to_html, to_json, to_markdown  # noqa: F401
 
 #: What users call. The other names above are for the pages of :mod:`latentdag.workflow` and the command line.

@@ -1,32 +1,36 @@
-"""Everything that is said about a fit, computed once.
+"""Everything that is said about a fit, computed once; and how the numbers were made.
 
 :class:`Results` is the one collection that all faces read: the terminal, tables, figures, ``summary.txt``, and the dict
 of :func:`collect`, from which HTML, markdown and JSON are made. Each part is computed when it is first asked for and
 then kept, so that no face computes anything again.
+
+The functions at the end say how: methods in words, whom to cite, versions, and a hash of the data.
 """
 
 import os
+import platform
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from latentdag import __version__
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples
 from latentdag.data.store import to_plain, write_atomically
+from latentdag.data.stream import Samples
 from latentdag.errors import clear_numerics
 from latentdag.inference.membership import MembershipTest
+from latentdag.inference.resampling import digest
 from latentdag.inference.stability import Bootstrap
 from latentdag.methods.result import Fit
 from latentdag.methods.verdict import idle_reasons
-from latentdag.report.about import citation, methods_text, moments_hash, versions
-from latentdag.report.checks import all_checks, overall
-from latentdag.report.drawing import graph_drawing
-from latentdag.report.evidence import Evidence, gather
-from latentdag.report.records import Record, context_records, edge_records, effect_records, latent_records
+from latentdag.report import records
+from latentdag.report.checks import Evidence, all_checks, gather, overall
 from latentdag.report.text import WORDS, to_html, to_json, to_markdown
 from latentdag.uncertainty.edges import edge_table
 from latentdag.uncertainty.standard_errors import Uncertainty
@@ -139,8 +143,8 @@ class Results:
         """The dict of plain types from which HTML, markdown and JSON are made; see :func:`collect`."""
         fit, bootstrap = self.fit, self.bootstrap
         checks = all_checks(self)
-        edges = edge_records(self)
-        latents = latent_records(fit, edges, self.n_features)
+        edges = records.edge_records(self)
+        latents = records.latent_records(fit, edges, self.n_features)
         settings = None if bootstrap is None else dict(bootstrap.settings)
         size = f"{fit.model.n_latents} latents behind {fit.model.n_features} features"
         made = to_plain(
@@ -162,13 +166,13 @@ class Results:
                 "verdict": overall(checks, idle_reasons(fit), fit.verdict.notes),
                 "idle": lb.text_names(fit.idle),
                 "checks": checks,
-                "contexts": context_records(self),
+                "contexts": records.context_records(self),
                 "latents": latents,
                 "features": [{"latent": z["latent"], **feature} for z in latents for feature in z["features"]],
                 "edges": edges,
                 "edges_note": self.edges.attrs["note"],
-                "effects": effect_records(self),
-                "graph": graph_drawing(latents, edges),
+                "effects": records.effect_records(self),
+                "graph": records.graph_drawing(latents, edges),
                 **({} if bootstrap is None else _stability(bootstrap)),
                 "methods": methods_text(fit, self.evidence, self.level, self.data is not None, settings),
                 "citation": citation(),
@@ -240,7 +244,7 @@ def write(fit: Fit | Results, path: str | os.PathLike[str], moments: Any = None,
     return path
 
 
-def _stability(bootstrap: Bootstrap) -> Record:
+def _stability(bootstrap: Bootstrap) -> records.Record:
     return {
         "bootstrap_summary": bootstrap.summary.to_dict("records"),
         "bootstrap_targets": bootstrap.targets.to_dict("records"),
@@ -248,14 +252,62 @@ def _stability(bootstrap: Bootstrap) -> Record:
     }
 
 
-def _tables(report: Record) -> list[Record]:
+def _tables(report: records.Record) -> list[records.Record]:
     """Return the tables with something in them, without the columns that are empty in every row."""
     tables = []
     for key, table in WORDS["tables"].items():
-        records = report.get(key)
-        if not records:
+        rows = report.get(key)
+        if not rows:
             continue
-        known = [c for c in table["columns"] if any(record.get(c[0]) not in (None, "") for record in records)]
+        known = [c for c in table["columns"] if any(row.get(c[0]) not in (None, "") for row in rows)]
         named = [{"key": name, "label": label, "kind": kind} for name, label, kind in known]
         tables.append({"id": key, "title": table["title"], "columns": named})
     return tables
+
+
+def methods_text(
+    fit: Fit, evidence: Evidence, level: float, robust: bool, bootstrapped: dict[str, Any] | None
+) -> list[str]:
+    """Return the methods section of a report, one string per paragraph."""
+    words = WORDS["methods"]
+    how = words["how"].get(fit.method, f"The model was fitted with method {fit.method}.")
+    how = how.format(penalty=float(fit.details.get("penalty", np.nan)), gamma=fit.options.gamma)
+    if "intervention" in fit.options:
+        kind = fit.options.intervention
+        how += words["kind" if isinstance(kind, str) else "kinds"].format(kind=kind)
+    if "means" in fit.options:
+        how += words["means" if fit.options["means"] else "no_means"]
+    text = [words["model"], how]
+    if "changed" in fit.details:
+        text.append(words["changed"])
+    if fit.method == "likelihood":
+        noise = "" if robust else "if the noise is Gaussian, and "
+        text.append(words["errors"].format(level=100 * level, robust=noise))
+    if evidence.ranks:
+        text.append(words["rank"].format(note=next(iter(evidence.ranks.values())).attrs.get("note", "")))
+    if bootstrapped:
+        text.append(words["bootstrap"].format(**bootstrapped))
+    return [*text, words["units"]]
+
+
+def citation() -> dict[str, Any]:
+    """Return what to cite: the paper, and this software."""
+    return {**WORDS["citation"], "software": f"latentdag {__version__}"}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of every package that computes."""
+    found = {"latentdag": __version__, "Python": platform.python_version()}
+    for name in ("numpy", "scipy", "pandas", "networkx", "scikit-learn"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # running from a bundle without metadata
+            found[name] = "unknown"
+    return found
+
+
+def moments_hash(m: Moments) -> str:
+    """Return the SHA-256 of labels, names, counts, means, covariances and noise; it is the same on any machine."""
+    names = [[repr(lb.as_label(c)) for c in m.contexts], repr(m.control), list(m.feature_names)]
+    known = () if m.noise is None else (m.noise.astype("<f8"),)
+    return digest(repr(names), m.counts.astype("<i8"), m.means.astype("<f8"), m.covariances.astype("<f8"), *known)

@@ -19,9 +19,9 @@ from latentdag.core.fourth_moments import ProductCovariance, moment_matched_p_va
 from latentdag.core.multiplicity import holm
 from latentdag.core.two_samples import MOST, TwoSamples, difference, likelihood_ratio, put_together
 from latentdag.data import labels as lb
+from latentdag.data.checks import check_design
 from latentdag.data.moments import Moments
-from latentdag.data.second_pass import Samples, deviations
-from latentdag.data.usable import check_design
+from latentdag.data.stream import Samples, deviations
 from latentdag.errors import clear_numerics
 
 #: A context with a larger p-value, after Holm's correction, is idle.

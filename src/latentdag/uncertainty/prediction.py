@@ -16,7 +16,7 @@ import pandas as pd
 
 from latentdag.core.covariance import Gradient
 from latentdag.core.prediction import NewRow, Response, named_row
-from latentdag.data.second_pass import Samples
+from latentdag.data.stream import Samples
 from latentdag.errors import clear_numerics
 from latentdag.model.distribution import Law
 from latentdag.model.intervention import Change, Intervention

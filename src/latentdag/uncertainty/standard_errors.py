@@ -27,7 +27,7 @@ from latentdag.core.likelihood import Noise, Span
 from latentdag.core.linalg import pseudo_inverse, scale_free_rank, symmetrize
 from latentdag.core.quantities import NAMES, POWERS, Block, Quantities
 from latentdag.core.small_samples import degrees_of_freedom, models_nearby, without_winners_curse
-from latentdag.data.second_pass import Samples, context_blocks
+from latentdag.data.stream import Samples, context_blocks
 from latentdag.model.model import LatentModel
 
 if TYPE_CHECKING:

@@ -9,22 +9,19 @@
 
 ``examples/workflow.py`` does this step by step; ``latentdag workflow`` does it from the command line.
 
-============  =================================================
+============  =======================================================
 ``choose``    which cells, contexts and genes take part
 ``steps``     the whole workflow in one call
-``transfer``  latent scores of another cohort
-``survival``  Cox regression of survival on scores
-``figures``   the latent graph with survival, and hazard ratios
-``page``      the page as HTML or markdown
-============  =================================================
+``survival``  latent scores of another cohort, and Cox regression on them
+``page``      the page as HTML or markdown, and its figures
+============  =======================================================
 """
 
 from latentdag.workflow.choose import Choice, choose, screen_of
-from latentdag.workflow.figures import hazard_forest, survival_graph
 from latentdag.workflow.page import figures as page_figures
-from latentdag.workflow.page import to_html, to_markdown, write
+from latentdag.workflow.page import hazard_forest, survival_graph, to_html, to_markdown, write
 from latentdag.workflow.steps import Workflow, run
-from latentdag.workflow.transfer import random_scores, transfer_scores
+from latentdag.workflow.survival import random_scores, transfer_scores
 
 __all__ = [
     "Choice", "Workflow", "choose", "hazard_forest", "page_figures", "random_scores", "run", "screen_of",

@@ -41,6 +41,8 @@ class Choice:
         Contexts with too few cells.
     notes : tuple of sentences
         What was decided on the way.
+    robust : bool
+        Whether cells far from the others of their context weigh less.
     """
 
     X: np.ndarray
@@ -50,10 +52,11 @@ class Choice:
     table: pd.DataFrame
     left_out: dict[str, int]
     notes: tuple[str, ...]
+    robust: bool = False
 
     def moments(self) -> Moments:
         """Return count, mean and covariance of every context."""
-        return Moments.from_samples(self.X, self.contexts, self.control, self.genes)
+        return Moments.from_samples(self.X, self.contexts, self.control, self.genes, robust=self.robust)
 
 
 def screen_of(adata: "AnnData", context_key: str, control: Hashable, layer: str | None = None) -> Screen:
@@ -80,6 +83,7 @@ def choose(
     min_cells: int = MIN_CELLS,
     counts: bool | None = None,
     adjust: Iterable[str] = (),
+    robust: bool = False,
 ) -> Choice:
     """Choose contexts and genes, normalise, and regress covariates out.
 
@@ -100,6 +104,8 @@ def choose(
         default X holds counts if all of its values are whole and none is negative.
     adjust : names of columns of ``obs``
         Further covariates to regress out, such as replicate or batch.
+    robust : bool
+        Cells far from the others of their context weigh less; see :mod:`latentdag.data.robust`.
     """
     labels, left_out = _contexts(screen, contexts, min_cells)
     kept = screen.select(np.isin(screen.contexts.astype(str), labels))
@@ -118,9 +124,10 @@ def choose(
         notes.append("Expression was used as it is, without normalisation.")
     table, X = _variable(X, kept.feature_names, depth, is_counts, genes, among, n_genes, notes)
     if len(covariates.columns):
-        X = _residuals(X, kept, covariates)
+        X = _residuals(X, kept, covariates, robust)
         notes.append(f"Regressed out within contexts: {', '.join(map(str, covariates.columns))}.")
-    return Choice(X, kept.contexts, screen.control, tuple(table.index[:n_genes]), table, left_out, tuple(notes))
+    names = tuple(table.index[:n_genes])
+    return Choice(X, kept.contexts, screen.control, names, table, left_out, tuple(notes), robust)
 
 
 def _contexts(screen: Screen, wanted: Iterable[str] | None, min_cells: int) -> tuple[list[str], dict[str, int]]:
@@ -184,9 +191,9 @@ def _variable(
     return table.iloc[order], dense[:, order[:n]]
 
 
-def _residuals(X: np.ndarray, screen: Screen, covariates: pd.DataFrame) -> np.ndarray:
+def _residuals(X: np.ndarray, screen: Screen, covariates: pd.DataFrame, robust: bool) -> np.ndarray:
     """Regress covariates out of cells within contexts; moments are those of :mod:`latentdag.data.adjust`."""
     C, names = design(covariates, len(X))
     features = [*(f"x{j}" for j in range(X.shape[1])), *names]
-    joint = Moments.from_samples(np.hstack([X, C]), screen.contexts, screen.control, features)
+    joint = Moments.from_samples(np.hstack([X, C]), screen.contexts, screen.control, features, robust=robust)
     return X - (C - C.mean(axis=0)) @ coefficients(joint, C.shape[1])

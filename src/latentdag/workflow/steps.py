@@ -19,8 +19,7 @@ from latentdag.methods.verdict import idle_reasons
 from latentdag.progress import Progress
 from latentdag.report import Results
 from latentdag.workflow.choose import MIN_CELLS, Choice, choose
-from latentdag.workflow.survival import ALPHA, cox_table
-from latentdag.workflow.transfer import random_scores, transfer_scores
+from latentdag.workflow.survival import ALPHA, cox_table, random_scores, transfer_scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +98,10 @@ class Workflow:
             f"{m.n_features} genes.",
             self.membership.verdict,
             *idle_reasons(self.fit),
+            *self.fit.verdict.notes,
         ]
+        if m.outliers is not None:
+            said.insert(1, f"{int(m.outliers.sum()):,} cells far from the others of their context were left out.")
         if silent:
             said.append(
                 f"In {silent} of {m.n_contexts} contexts the covariance cannot be told from the control's: what the "
@@ -154,6 +156,7 @@ def run(
     min_cells: int = MIN_CELLS,
     counts: bool | None = None,
     adjust: Iterable[str] = (),
+    robust: bool = False,
     targets: Mapping[Any, str] | None = None,
     members_only: bool = False,
     scaling: Literal["control", "none"] = "control",
@@ -171,14 +174,14 @@ def run(
     screen : Screen
         For example ``latentdag.datasets.kras()``, or :func:`latentdag.workflow.screen_of` of an AnnData object.
     cohort : Cohort
-    genes, n_genes, contexts, min_cells, counts, adjust
+    genes, n_genes, contexts, min_cells, counts, adjust, robust
         See :func:`latentdag.workflow.choose`. Genes are chosen among those that the cohort has too.
     targets : mapping of context to latent, optional
         Where contexts share a target; by default each has its own.
     members_only : bool
         Fit only the contexts that the membership test keeps.
     scaling : "control" or "none"
-        See :mod:`latentdag.workflow.transfer`.
+        See :mod:`latentdag.workflow.survival`.
     covariates : DataFrame, optional
         Of the cohort's patients, in every Cox regression.
     alpha : float
@@ -190,7 +193,7 @@ def run(
     progress : bool, optional
         By default in a terminal.
     **options
-        Of :func:`latentdag.fit`.
+        Of :func:`latentdag.fit`, such as ``noise="auto"``. The membership test takes features as exact.
 
     Raises
     ------
@@ -203,7 +206,7 @@ def run(
         varying = cohort.expression.columns[cohort.expression.std() > 0]
         choice = choose(
             screen, genes=genes, among=varying, n_genes=n_genes, contexts=contexts, min_cells=min_cells,
-            counts=counts, adjust=adjust,
+            counts=counts, adjust=adjust, robust=robust,
         )  # fmt: skip
         m = choice.moments()
         bar.say("testing contexts", 1)

@@ -2,10 +2,9 @@
 
 =============  =========================================================================
 ``opening``    chooses the reader that a source needs, by its type or its name on disk
-``reader``     says what every reader can do: name features, label rows, hand out blocks
-``arrays``     matrices that can be sliced by rows, Dask arrays included
-``tables``     pandas, polars, pyarrow and parquet
-``delimited``  text tables, .csv and .tsv, also compressed
+``reader``     says what every reader can do: name features, label rows, hand out blocks;
+               and does it for matrices that can be sliced by rows, Dask arrays included
+``tables``     pandas, polars and pyarrow; parquet, .csv and .tsv, also compressed
 ``annotated``  AnnData objects, .h5ad and zarr stores
 ``mtx``        folders with ``matrix.mtx`` and tables of barcodes and features
 =============  =========================================================================

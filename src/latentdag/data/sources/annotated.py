@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.data import labels as lb
-from latentdag.data.sources.arrays import ArrayReader
-from latentdag.data.sources.reader import Reader, digest
+from latentdag.data.sources.reader import ArrayReader, Reader, digest
 from latentdag.errors import EmptyCategoryWarning
 from latentdag.optional import optional
 

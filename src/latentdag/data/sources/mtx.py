@@ -15,9 +15,8 @@ import pandas as pd
 from scipy import sparse
 
 from latentdag.data import labels as lb
-from latentdag.data.sources.delimited import EXACT, is_delimited, one_line, read_header, read_table
 from latentdag.data.sources.reader import Reader, digest, rebatch
-from latentdag.data.sources.tables import feature_columns
+from latentdag.data.sources.tables import EXACT, feature_columns, is_delimited, one_line, read_header, read_table
 
 #: Entries parsed at a time.
 _ENTRIES = 2_000_000

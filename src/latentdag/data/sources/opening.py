@@ -12,11 +12,9 @@ from latentdag.data import adjust as adjustment
 from latentdag.data import labels as lb
 from latentdag.data.matrices import as_rows
 from latentdag.data.sources.annotated import AnnDataReader, StoreReader
-from latentdag.data.sources.arrays import ArrayReader
-from latentdag.data.sources.delimited import DelimitedReader, is_delimited
 from latentdag.data.sources.mtx import MtxReader, find_packed
-from latentdag.data.sources.reader import Reader, naming_source, reading
-from latentdag.data.sources.tables import ParquetReader, TableReader
+from latentdag.data.sources.reader import ArrayReader, Reader, naming_source, reading
+from latentdag.data.sources.tables import DelimitedReader, ParquetReader, TableReader, is_delimited
 from latentdag.optional import optional
 
 
