@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy import optimize
+from scipy.linalg import lapack, solve_triangular
 
+from latentdag.core.effort import MEMORY
 from latentdag.core.jacobian import Point, as_array, quadratic_form
 from latentdag.core.likelihood import Design, Mechanism, Noise, Noisy, evaluate
 from latentdag.core.linalg import Array, complement
@@ -198,7 +200,7 @@ def climb_noisy(
     now = slope(design, state, point)
     if now is None:
         return None
-    gain = np.inf
+    gain, stalls = np.inf, 0
     for iteration in range(max_iter):
         g = gradient(point, now)
         scale, L = information_factor(point)
@@ -209,7 +211,44 @@ def climb_noisy(
         if not gain > gain_tol:
             break
         moved = _line_search(design, mechanisms, state, point, now, step, gain)
-        if moved is None:
+        stalls += moved is None or moved[2].value - now.value < 0.05 * gain
+        if stalls == 4:
+            # far from the model the expected information can be far from the curvature: let the gradients tell it
+            state, point, now = _quasi_newton(design, mechanisms, *(moved or (state, point, now)))
+        elif moved is None or stalls > 12:
             break
-        state, point, now = moved
+        else:
+            state, point, now = moved
     return state, now.value, gain
+
+
+def _quasi_newton(
+    design: Design, mechanisms: Sequence[Mechanism], state: State, point: Point, now: Slope, max_iter: int = 500
+) -> tuple[State, Point, Slope]:
+    """Maximise by L-BFGS where steps with the expected information do not climb, in coordinates where that is I."""
+    scale, L = information_factor(point)
+    M, r = point.B @ state.H, len(state.H)
+
+    def at(x: Array) -> tuple[State, Point, Slope | None]:
+        moved = state.moved(point, solve_triangular(L, x, trans=1, lower=True) / scale)
+        there = noisy_point(design, mechanisms, moved)
+        return moved, there, slope(design, moved, there)
+
+    def negative(x: Array) -> tuple[float, Array]:
+        moved, there, new = at(x)
+        if new is None:
+            return 1e10, np.zeros_like(x)
+        g = gradient(there, new)
+        # X moves H by X M from where it started, and by X times another matrix from where it is
+        g[: r * r] = (g[: r * r].reshape(r, r) @ (M @ np.linalg.inv(there.B @ moved.H)).T).ravel()
+        return -new.value / design.N, -solve_triangular(L, g / scale, lower=True) / design.N
+
+    found = optimize.minimize(
+        negative,
+        np.zeros(point.size),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": max_iter, "maxcor": MEMORY, "ftol": 1e-15, "gtol": 1e-10},
+    )
+    moved, there, new = at(found.x)
+    return (moved, there, new) if new is not None and new.value > now.value else (state, point, now)

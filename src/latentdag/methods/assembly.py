@@ -212,7 +212,9 @@ def _noisy_features(prepared: Prepared, state: State) -> tuple[Array, dict[str, 
     reduction, d = prepared.reduction, prepared.design.d
     assert reduction is not None
     G = reduction.back @ np.linalg.inv(state.H @ prepared.W @ reduction.back)
-    psi = reduction.psi * np.exp(state.nu @ reduction.to_psi)
+    # the noise of y is linear in ν; a large ν shows that the model does not hold, and must not become a power of e
+    change = state.nu @ reduction.to_psi
+    psi = reduction.psi * np.where(change > 0, 1 + change, np.exp(np.minimum(change, 0.0)))
     unmixing = np.linalg.solve((G.T / psi) @ G, G.T / psi)
     residual = G[:, d:] @ G[:, d:].T + np.diag(psi)
     return G, {"unmixing": unmixing[:d], "loadings": G[:, :d], "residual": residual, "feature_noise": psi}

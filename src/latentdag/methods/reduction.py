@@ -112,6 +112,11 @@ def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Redu
             f"{d} targeted latents and noise of single features need at least {d + 1} features to be told apart, and "
             f"there are {p}: measure more features, or fit with noise='none'"
         )
+    if m.range.shape[1] < p and counting is None:
+        raise ValueError(
+            f"the {p} features have only {m.range.shape[1]} dimensions, so they cannot all have noise of their own: "
+            "fit with noise='none' or 'auto', or drop features that are sums or copies of others"
+        )
     scale = np.sqrt(np.diagonal(m.pooled_covariance()))
     between = np.zeros((p, p))
     if options.means and m.has_means:
@@ -220,7 +225,8 @@ def _directions(problem: FactorProblem, best: FactorModel, known: np.ndarray | N
     Q, n, r = best.Q, problem.n, best.Q.shape[1]
     at = problem.slope(np.log(best.psi), Q)
     precision, _, _ = noise_precision(n, Q, at.C, at.moved)
-    unknown = np.flatnonzero(np.ones(len(Q), dtype=bool) if known is None else ~np.isfinite(known))
+    # a noise at its floor stays there: nothing tells how far below it is, and an error without bound would pass as one
+    unknown = np.flatnonzero(~best.at_floor if known is None else ~(best.at_floor | np.isfinite(known)))
     low, high = np.triu_indices(r)
     length = np.where(low == high, 1.0, np.sqrt(2.0))  # so that the norm of a matrix is that of its entries
     T = Q[unknown][:, low] * Q[unknown][:, high] * length
