@@ -11,6 +11,7 @@ from latentdag.core.factors import FactorProblem, noise_precision
 from latentdag.core.jacobian import quadratic_form, tangent
 from latentdag.core.likelihood import Noise, Noisy, make_design
 from latentdag.core.noisy import State, gradient, initial_state, noisy_point, slope
+from latentdag.core.optimize import maximize
 
 
 def random_state(seed, d, r, soft, means):
@@ -55,8 +56,9 @@ def test_gradient(seed, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_information_is_minus_the_expected_curvature(case):
+def test_information_is_minus_the_expected_curvature(case, monkeypatch):
     """At moments that the state explains exactly, the curvature of the likelihood is its expectation."""
+    monkeypatch.setattr("latentdag.core.noisy.HIDING", 0.0)  # of the likelihood alone
     design, mechanisms, state = random_state(7, *case)
     point = noisy_point(design, mechanisms, state)
     noise = design.noisy.noise
@@ -127,3 +129,25 @@ def test_tangent_is_a_root_of_the_information(case):
     J, P = tangent(point), point.rows_by_parameters
     information = P.T @ quadratic_form(point) @ P
     np.testing.assert_allclose(J.T @ J, information, atol=1e-10 * np.abs(information).max())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_variance_that_is_likeliest_at_zero_ends_the_climb(seed):
+    """One latent does not vary at all in its own context, and the climb arrives all the same."""
+    rng = np.random.default_rng(seed)
+    d, N = 3, 0.3 * np.eye(3)
+    B = np.eye(d) - np.tril(rng.uniform(0.5, 1.0, (d, d)), -1)
+    C = [np.linalg.inv(B.T @ B)]
+    for i in range(d):
+        B_k, scale = B.copy(), np.ones(d)
+        B_k[i], scale[i] = np.eye(d)[i], 0.0 if i == 1 else 2.0
+        response = np.linalg.inv(B_k) * scale
+        C.append(response @ response.T)
+    S = np.array([wishart(500, (each + N) / 500).rvs(random_state=rng) for each in C])
+    hits = [(), *((i,) for i in range(d))]
+    beneath = np.array([each + 1e-3 * np.eye(d) for each in C])
+    design = make_design(np.full(d + 1, 500), beneath, beneath, None, hits, [False] * (d + 1), d)
+    noise = Noise(np.repeat(N[None], d + 1, axis=0), np.zeros((0, d, d)), np.zeros((0, 0)))
+    found = maximize(replace(design, noisy=Noisy(S, noise)), np.eye(d), [np.arange(i, dtype=np.intp) for i in range(d)])
+    assert found.converged
+    np.testing.assert_allclose(found.rows[1, 0] / found.rows[1, 1], B[1, 0], atol=0.3)

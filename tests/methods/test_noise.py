@@ -1,5 +1,7 @@
 """Fits of features that are measured with noise."""
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -216,3 +218,16 @@ def test_bic_compares_noise_with_exact_features():
     """Both count all parameters of all features' second moments, so that the smaller one is the better model."""
     _, _, m = population(0, counts=5_000)
     assert ld.fit(m, noise="auto").bic < ld.fit(m, noise="none").bic
+
+
+def test_features_of_fewer_dimensions_are_said():
+    truth = ld.simulate.random_model(3, 6, rng=0)
+    with pytest.raises(ValueError, match="6 features have only 3 dimensions"):
+        ld.fit(ld.simulate.sample_moments(truth, 1_000, rng=0), noise="features")
+
+
+def test_a_fit_that_did_not_arrive_calls_no_edge():
+    m = ld.simulate.sample_moments(ld.simulate.random_model(rng=1), 10_000, rng=1)
+    table = replace(ld.fit(m), converged=False).edges()
+    assert (table["q_value"] == 1).all()
+    assert "stopped before the maximum" in table.attrs["note"]

@@ -29,6 +29,10 @@ RIDGE = 1e-9
 #: Variance of the measurement's noise over that of a latent's own beyond which the latter is as good as none.
 MOST_HIDDEN = 1e6
 
+#: Nats, twice over, that such a ratio of 1 costs. A variance of zero can be likeliest, and is infinitely far away in
+#: these parameters: this lets it end at a ratio of some hundreds, and costs less than noise does everywhere else.
+HIDING = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -141,9 +145,10 @@ def slope(design: Design, state: State, point: Point) -> Slope | None:
         np.add.at(tau, point.at_work, pulled)
     V = np.zeros(state.rows.shape)
     np.add.at(V, point.at_work, of_omega @ point.D_inv.transpose(0, 2, 1))
-    seen = F.transpose(0, 2, 1) @ P @ F
-    nu = 0.5 * np.einsum("ab,jab->j", seen.sum(axis=0), point.noise.directions) - prior
-    return Slope(value, V, tau, nu)
+    seen = (F.transpose(0, 2, 1) @ P @ F).sum(axis=0) - HIDING * state.rows.T @ state.rows
+    nu = 0.5 * np.einsum("ab,jab->j", seen, point.noise.directions) - prior
+    hidden = HIDING * state.rows @ point.noise.N[0]
+    return Slope(value - 0.5 * float(np.vdot(hidden, state.rows)), V - hidden @ point.B.T, tau, nu)
 
 
 def gradient(point: Point, at: Slope) -> Array:
@@ -153,8 +158,12 @@ def gradient(point: Point, at: Slope) -> Array:
 
 def information_factor(point: Point) -> tuple[Array, Array]:
     """Return the scale (P,) of the parameters, and the Cholesky factor of their information in that scale."""
-    P = point.rows_by_parameters
-    A = as_array(P.T @ quadratic_form(point) @ P)
+    assert point.noise is not None
+    P, form, d = point.rows_by_parameters, quadratic_form(point), point.d
+    hidden = HIDING * point.B @ point.noise.N[0] @ point.B.T
+    for q in range(len(point.rows)):
+        form[q * d : (q + 1) * d, q * d : (q + 1) * d] += hidden
+    A = as_array(P.T @ form @ P)
     scale = np.sqrt(np.maximum(np.diagonal(A), np.finfo(float).tiny))
     A = A / scale[:, None] / scale
     ridge = RIDGE

@@ -33,6 +33,7 @@ COLUMNS = ["source", "target", "weight", "std_error", "z", "p_value", "q_value",
 NOT_EXPLORED = (
     "more graphs are near the best than could be weighed: probabilities may be too sure, and more samples would help"
 )
+NOT_ARRIVED = "the optimiser stopped before the maximum, where no test holds: no edge is called"
 NO_RELATIONS = "the fit did not weigh other orders, so nothing is known about how sure this one is"
 
 
@@ -48,7 +49,7 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     p_value = 2 * stats.norm.sf(np.abs(table["z"]))
     n_pairs = fit.model.n_latents * (fit.model.n_latents - 1) // 2
     table["probability"] = _probabilities(fit, table)
-    doubt = 1 - table["probability"].fillna(1.0)
+    doubt = 1 - table["probability"].fillna(1.0) if fit.converged else 1.0
     table["p_value"] = np.maximum(p_value, doubt)
     table["q_value"] = np.maximum(benjamini_hochberg(p_value, n_pairs), doubt)
     table = table[COLUMNS]
@@ -60,6 +61,7 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     position = {name: i for i, name in enumerate(fit.order)}
     table = table.sort_values(["source", "target"], key=lambda column: column.map(position), ignore_index=True)
     notes = [found.attrs["note"], "" if fit.details.get("explored", True) else NOT_EXPLORED]
+    notes += [] if fit.converged else [NOT_ARRIVED]
     table.attrs["note"] = "; ".join(filter(None, notes))
     return table
 
