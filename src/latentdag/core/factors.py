@@ -21,7 +21,7 @@ import numpy as np
 from scipy import optimize
 from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 
-from latentdag.core.linalg import Array
+from latentdag.core.linalg import Array, BoolArray
 
 #: Share of a feature's variance below which its noise is not told from none.
 LEAST_NOISE = 0.005
@@ -56,7 +56,7 @@ class FactorModel:
     value: float
     psi: Array
     Q: Array
-    at_floor: Array
+    at_floor: BoolArray
 
     @property
     def W(self) -> Array:
