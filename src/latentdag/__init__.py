@@ -26,6 +26,7 @@ _HOME = {
     "changed": "uncertainty.changed",
     "Fit": "methods.result",
     "fit": "methods.fitting",
+    "Learn": "methods.learn",
     "rank_test": "inference.ranks",
     "latent_dimension_test": "inference.dimension",
     "membership_test": "inference.membership",

@@ -308,7 +308,6 @@ def with_change(target="c1", **change):
         ({("model", "interventions"): with_change(kind="do")}, "model", "must be zero for 'do', got 1.0"),
         ({("model", "interventions"): with_change(shift=NAN)}, "model.interventions[0][1].c1.shift", "finite number, not nan"),
         ({("model", "interventions"): with_change(weights={"c2": 1.0})}, "model", "only a soft intervention has weights"),
-        ({("model", "interventions"): [["c1", {}]]}, "model", "without a target"),
         ({("model", "interventions"): 2 * with_change()}, "model", "one intervention per context"),
     ],
 )  # fmt: skip

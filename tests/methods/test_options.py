@@ -107,7 +107,6 @@ def test_the_estimator_takes_them_all():
         ({"penalty": True}, "penalty must be .* got True"),
         ({"intervention": "hard"}, "the kind of intervention is one of perfect, soft, do, got 'hard'"),
         ({"intervention": {"c1": "hard"}}, "context 'c1': the kind of intervention"),
-        ({"targets": {"c1": ()}}, r"one or more distinct latents, by name; 'c1' has \(\)"),
         ({"targets": {"c1": ["a", "a"]}}, "distinct latents"),
         ({"targets": {"c1": [3]}}, "by name"),
         ({"targets": "c1"}, "targets must map contexts to latent names"),

@@ -12,6 +12,7 @@ Linear algebra and the paper's algorithms:
 ``exact``           Algorithms 1–3: identification from exact precision matrices
 ``projection``      Algorithms 4–6: the paper's finite-sample method
 ``pairs``           the rows (u, m) of one context's target from a pair of covariances, up to one bit
+``order_free``      the likelihood of noise rows for any targets, without an order
 ``shared_targets``  noise rows of contexts when it is unknown which of them share a target
 ==================  =================================================================================
 
@@ -39,6 +40,8 @@ The search:
 ``posterior``       the graphs that the data leave open; how probable edges and relations are
 ``soft_relations``  who comes before whom where interventions are soft
 ``search``          the search for order and graph, from starts to the answer
+``target_sets``     which contexts hit the same latent, several, or none, before any order is known
+``target_search``   target sets, latents, order and graph together
 ==================  =================================================================================
 
 How sure a fit is:

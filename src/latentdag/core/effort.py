@@ -109,3 +109,23 @@ ORDER_FREE_STEPS = 20
 
 #: Latents up to which the search also starts from the closed form as it is, without those steps.
 RAW_UP_TO = 64
+
+# targets that nobody told
+
+#: Sweeps over all planes of noise rows, rounds of choosing targets and rows in turn, and steps of rows in each.
+SPREAD_SWEEPS, ALTERNATIONS, TARGET_STEPS = 25, 8, 40
+
+#: Pairs of context and target that are left out for once, the weakest.
+MENDED = 12
+
+#: Random noise rows to start from: so many over the dimensions, and at least the second.
+SPREAD, FEWEST_SPREAD = 240, 8
+
+#: Target sets found without an order that are fitted as graphs, at most; kicks of the best of them, at most.
+ENDS, KICKS_OF_TARGETS = 4, 3
+
+#: Nats that a move of targets must promise to be made unseen, and may promise to lose and still be tried; and refits.
+SURELY, DOUBTFUL, MOVES = 3.0, 20.0, 60
+
+#: Turned rows from which targets are chosen anew, the most promising.
+TURNED = 12

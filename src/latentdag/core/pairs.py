@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize
 
 from latentdag.core.effort import HOPELESS, ORDER_FREE_STEPS, PARSIMONY
 from latentdag.core.linalg import Array, IntArray, Spectrum, complement
+from latentdag.core.order_free import OrderFree
 from latentdag.core.ranks import eigenvalue_terms
 
 TINY = float(np.finfo(float).tiny)
@@ -236,53 +236,10 @@ def refine_pairs(S: Array, n: Array, contexts: Sequence[int], pairs: Sequence[Pa
     M = left @ right  # the nearest orthonormal rows, as the control's covariance says they are
     if len(M) < M.shape[1]:
         M = np.concatenate([M, complement(M.T).T])
-    likelihood = _OrderFree(S[[0, *k]], n[[0, *k]])
-    M = likelihood.climb(M, ORDER_FREE_STEPS)
-    U = likelihood.intervened_rows(M)
+    total = np.einsum("k,kij->ij", n[[0, *k]], S[[0, *k]])
+    alone = np.repeat(total[None], len(M), axis=0)
+    alone[: len(k)] -= n[k][:, None, None] * S[k]
+    likelihood = OrderFree(alone, S[k], n[[0, *k]], np.eye(len(k), len(M), dtype=bool))
+    M, _ = likelihood.climb(M, ORDER_FREE_STEPS)
+    U = np.concatenate(likelihood.intervened_spans(M))
     return [replace(pair, u=u, m=m) for pair, u, m in zip(pairs, U, M, strict=False)]
-
-
-class _OrderFree:
-    """Order-free log-likelihood ℓ(M). Context 0 is the control; context k intervenes on the latent in row k of M."""
-
-    def __init__(self, S: Array, n: Array):
-        self.n, self.N = n[1:], float(n.sum())
-        self.S_inv = np.linalg.inv(S[1:])
-        total = np.einsum("k,kij->ij", n, S)
-        self.alone = np.repeat(total[None], S.shape[1], axis=0)
-        self.alone[: len(self.n)] -= self.n[:, None, None] * S[1:]
-
-    def __call__(self, M: Array) -> tuple[float, Array]:
-        """Return ℓ and its gradient in E at E = 0, for M moved to (I + E) M."""
-        G = np.asarray(np.linalg.inv(M), dtype=np.float64)
-        MS = np.einsum("iab,ib->ia", self.alone, M)
-        W = self._pulled(G) @ G
-        a = np.diagonal(W)
-        value = self.N * np.linalg.slogdet(M)[1] - 0.5 * np.vdot(MS, M) + 0.5 * self.n @ np.log(a)
-        gradient = self.N * np.eye(len(M)) - MS @ M.T
-        gradient[:, : len(a)] -= (self.n[:, None] * W / a[:, None]).T
-        return float(value), gradient
-
-    def _pulled(self, G: Array) -> Array:
-        return np.asarray(np.einsum("kab,bk->ka", self.S_inv, G[:, : len(self.n)]))
-
-    def climb(self, M: Array, steps: int) -> Array:
-        """Return M after some limited-memory quasi-Newton steps in E."""
-        eye = np.eye(len(M))
-
-        def objective(x: Array) -> tuple[float, Array]:
-            E = eye + x.reshape(M.shape)
-            value, gradient = self(E @ M)
-            return -value / self.N, -(gradient @ np.linalg.inv(E).T).ravel() / self.N
-
-        start = np.zeros(M.size)
-        found = optimize.minimize(
-            objective, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": steps}
-        )
-        return np.asarray((eye + found.x.reshape(M.shape)) @ M)
-
-    def intervened_rows(self, M: Array) -> Array:
-        """Return the rows u_k, of unit variance in their contexts."""
-        G = np.asarray(np.linalg.inv(M), dtype=np.float64)
-        U = self._pulled(G)
-        return np.asarray(U / np.sqrt(np.einsum("ka,ak->k", U, G[:, : len(U)]))[:, None])

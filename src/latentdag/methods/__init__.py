@@ -2,6 +2,7 @@
 
 ================  ==================================================================================
 ``fitting``       ``fit``, the one door: checks the moments and calls a method
+``learn``         ``Learn``: targets that nobody told
 ``options``       ``Options``: everything that a fit can be told, for every door
 ``design``        from moments to the arrays of the core: whitening, shrinkage, who targets what
 ``reduction``     from noisy features to the few numbers per sample that latents are seen in

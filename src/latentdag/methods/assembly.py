@@ -163,7 +163,7 @@ def model_of_graph(m: Moments, prepared: Prepared, best: FittedGraph) -> LatentM
         unmixing,
         rows[:d],
         latents=latents,
-        interventions={m.contexts[k]: Intervention.of_changes(change) for k, change in sorted(changes.items())},
+        interventions={c: Intervention.of_changes(changes.get(k, {})) for k, c in enumerate(m.contexts) if k},
         control=m.control,
         feature_names=m.feature_names,
         offset=offset,

@@ -64,6 +64,7 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
     for label, count in zip(m.contexts, m.counts, strict=True):
         if count < 3:
             raise ValueError(f"context {label!r} has {count} samples; at least 3 are needed: drop it")
+    assert options.targets is None or isinstance(options.targets, Mapping)  # what is to be learned was learned before
     hits, latents = _hits(m, options.targets)
     kinds = _kinds(m, options.intervention)
     n = m.counts.astype(float) if means else np.maximum(m.counts - 1.0, 1.0)

@@ -111,10 +111,11 @@ def with_idle(found: Fit, m: Moments, data: Samples | None = None) -> Fit:
     """
     if found.model.feature_noise is not None:  # what noise of many features hides shows in the latents
         m, data = _in_latents(found.model, m, data)
-    table = changed(m, data, targets=found.options.targets, means=found.options.get("means", False))
+    table = changed(m, data, targets=found.targets, means=found.options.get("means", False))
     told = table[["p_holm", "p_apart_holm", "reason"]].astype(object)
     tested = dict(zip(lb.text_names(m.contexts[1:]), told.where(table.notna(), None).to_dict("records"), strict=True))
-    return replace(found, idle=idle_contexts(table), details={**found.details, "changed": tested})
+    idle = {*idle_contexts(table), *(c for c, names in found.targets.items() if not names)}
+    return replace(found, idle=tuple(c for c in m.contexts if c in idle), details={**found.details, "changed": tested})
 
 
 def in_factors(

@@ -10,12 +10,15 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from latentdag.core.context_error import ContextError
 from latentdag.core.graphs import FittedGraph, Rules, fit_graph, fit_pruned, perfect_rows
-from latentdag.core.linalg import independent_rows
+from latentdag.core.linalg import complement, independent_rows
 from latentdag.core.orders import fit_flag
 from latentdag.core.search import Found, Rival, climb_from, conclude
+from latentdag.core.target_sets import ContextMoments
+from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.methods.assembly import finish
 from latentdag.methods.design import Prepared, edge_rules, prepare
+from latentdag.methods.learn import Learn, Learned, learn_targets, looks_otherwise
 from latentdag.methods.options import DEFAULT, Options
 from latentdag.methods.result import Fit
 from latentdag.methods.rivals import with_rivals
@@ -53,6 +56,9 @@ def fit_likelihood(
         options.means and not m.has_means
     ):  # means that all are the same carry no noise: they would count as a perfect fit
         options = replace(options, means=False)
+    told, learned = options, None
+    if options.targets == "learn" or isinstance(options.targets, Learn):
+        options, learned = _learned(m, options)
     prepared = prepare(m, options)
     penalty = _nats(options.penalty, prepared.design.N)
     priced = options.penalty != DEFAULT.penalty
@@ -60,6 +66,10 @@ def fit_likelihood(
     starts = [] if only_start else make_starts(prepared, context_pairs(prepared), rules)
     if start is not None:
         starts.append(given_start(prepared, start))
+    if learned is not None:
+        rank = [learned.latents.index(name) for name in prepared.latents]
+        order = tuple(prepared.latents.index(name) for name in learned.order)
+        starts.insert(0, (learned.H[rank] @ np.linalg.pinv(prepared.W), order))
     starts = [(independent_rows(H), suggested) for H, suggested in starts]
     if options.graph is not None or options.order is not None:
         # a free search climbs past maxima in which the order that was given would hold these rows
@@ -76,7 +86,57 @@ def fit_likelihood(
     rivals: Mapping[str, Any] = {}
     if rules.rest and options.graph is None and options.order is None:
         found, rivals = with_rivals(prepared, found, rules)
-    return finish(m, prepared, found, options, rules.penalty, rivals)
+    fit = finish(m, prepared, found, told, rules.penalty, rivals)
+    if learned is not None:
+        return replace(fit, details={**fit.details, **learned.details})
+    return replace(fit, details={**fit.details, **_targets_hint(m, prepared, found, options)})
+
+
+def _learned(m: Moments, options: Options) -> tuple[Options, Learned]:
+    """Return the options of a fit with the targets that the data show, and how they were found."""
+    asked = options.targets if isinstance(options.targets, Learn) else Learn()
+    for name in ("graph", "order", "forbidden", "required"):
+        if getattr(options, name) is not None:
+            raise ValueError(
+                f"{name} names latents, and targets='learn' has yet to find them: fit the targets it finds"
+            )
+    if options.unintervened == "upstream":
+        raise ValueError("targets='learn' takes unintervened='downstream' only: give the targets to ask for 'upstream'")
+    one = replace(options, targets=dict.fromkeys(m.contexts[1:], "any"))  # which latent is which does not matter here
+    prepared = prepare(m, one)
+    kinds = prepared.kinds
+    if "do" in kinds.values():
+        raise ValueError("targets='learn' takes perfect and soft interventions: give the targets of a do-intervention")
+    design = prepared.design
+    data = ContextMoments(design.n, design.S, prepared.about_control, design.means)
+    soft = [kinds[c] == "soft" for c in m.contexts[1:]]
+    learned = learn_targets(m.contexts[1:], data, soft, _nats(options.penalty, design.N), asked, design.noisy)
+    if learned is None:
+        raise ValueError(
+            "no context differs from the control, so there are no latents to learn: see latentdag.changed(m), or give "
+            "the targets to fit them all the same"
+        )
+    settled: dict[str, Any] = {"targets": learned.targets}
+    if prepared.reduction is not None:
+        settled |= {
+            "noise": options.noise if options.noise != "auto" else "features",
+            "n_latents": prepared.reduction.r,
+        }
+    elif options.noise == "auto":
+        settled["noise"] = "none"
+    return replace(options, **settled), replace(learned, H=learned.H @ prepared.W)
+
+
+def _targets_hint(m: Moments, prepared: Prepared, found: Found, options: Options) -> dict[str, Any]:
+    """Return the contexts that look as if they hit several latents, or one that others hit, if none were given."""
+    design, d = prepared.design, prepared.design.d
+    if options.targets is not None or design.noisy is not None or any(design.soft) or "do" in prepared.kinds.values():
+        return {}
+    M = found.best.optimum.rows[:d] @ found.best.optimum.H
+    data = ContextMoments(design.n, design.S, prepared.about_control, design.means)
+    M = np.vstack([M, complement((M @ data.about[0]).T).T])
+    contexts = looks_otherwise(M, data, list(design.hits[1:]))
+    return {"targets_hint": [lb.text_names(m.contexts[1:])[k] for k in contexts]} if contexts else {}
 
 
 def _search(

@@ -9,6 +9,7 @@ import networkx as nx
 
 from latentdag.core.exact import TOLERANCE
 from latentdag.data import labels as lb
+from latentdag.methods.learn import Learn
 from latentdag.model.intervention import KINDS
 
 _DESIGN = ("targets", "intervention", "means", "shrinkage", "unintervened")
@@ -33,8 +34,9 @@ class Options(Mapping[str, Any]):
     Parameters
     ----------
     method : "likelihood", "closed-form", "projection" or "exact"
-    targets : mapping of context to latent name, or names, optional
-        Which contexts hit the same latent, or several. By default every context hits a latent of its own.
+    targets : mapping of context to latent name, or names, or "learn", optional
+        Which contexts hit the same latent, several, or none, ``()``. By default every context hits a latent of its own.
+        "learn", or a :class:`latentdag.Learn` that says what is known: they are learned from the data.
     intervention : "perfect", "soft" or "do", or a mapping of context to kind
         With soft interventions the ancestor relation and the noises ``B_0 H X`` are identified; the rows of H and the
         edges within the ancestor relation are one choice among equivalent ones.
@@ -80,7 +82,7 @@ class Options(Mapping[str, Any]):
     """
 
     method: str = "likelihood"
-    targets: Mapping[Hashable, Any] | None = None
+    targets: Mapping[Hashable, Any] | str | Learn | None = None
     intervention: str | Mapping[Hashable, str] = "perfect"
     means: bool = True
     shrinkage: bool = True
@@ -161,6 +163,8 @@ class Options(Mapping[str, Any]):
     def from_json(cls, value: Mapping[str, Any]) -> "Options":
         """Return the options that :meth:`to_json` wrote; what is missing takes its default."""
         made = dict(value)
+        if isinstance(made.get("targets"), Mapping):
+            made["targets"] = Learn.from_json(made["targets"])
         for name in ("targets", "intervention", "noise"):
             if isinstance(made.get(name), list):
                 made[name] = {lb.from_json(label): of for label, of in made[name]}
@@ -177,6 +181,8 @@ def _values(options: Options) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> Any:
+    if isinstance(value, Learn):
+        return value.to_json()
     if isinstance(value, Mapping):
         return [[lb.to_json(label), _to_json(of)] for label, of in value.items()]
     return [_to_json(part) for part in value] if isinstance(value, tuple) else value
@@ -192,18 +198,18 @@ def _by_context(value: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
     return {context: found[context] for context in lb.canonical_order(found)}
 
 
-def _targets(name: str, value: Any) -> Mapping[Hashable, Any] | None:
-    if value is None:
-        return None
+def _targets(name: str, value: Any) -> Mapping[Hashable, Any] | str | Learn | None:
+    if value is None or isinstance(value, Learn) or (isinstance(value, str) and value == "learn"):
+        return value
     if not isinstance(value, Mapping):
-        raise ValueError(f"targets must map contexts to latent names, {{context: name, …}}, got {value!r}")
+        raise ValueError(
+            f"targets must map contexts to latent names, {{context: name, …}}, or be 'learn', got {value!r}"
+        )
     made = {}
     for context, latents in _by_context(value).items():
         names = (latents,) if isinstance(latents, str) else tuple(latents)
-        if not names or len(set(names)) < len(names) or not all(isinstance(latent, str) for latent in names):
-            raise ValueError(
-                f"every context must target one or more distinct latents, by name; {context!r} has {latents!r}"
-            )
+        if len(set(names)) < len(names) or not all(isinstance(latent, str) for latent in names):
+            raise ValueError(f"every context must target distinct latents, by name; {context!r} has {latents!r}")
         made[context] = names[0] if len(names) == 1 else names
     return MappingProxyType(made)
 

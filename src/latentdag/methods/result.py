@@ -118,6 +118,35 @@ class Fit:
         """Latent name of each context; a tuple of names where there are several."""
         return self.model.targets
 
+    @property
+    def target_probabilities(self) -> pd.DataFrame:
+        """How probable it is that a context (row) hits a latent (column); of learned targets.
+
+        All target sets that were fitted, and those one move away, were weighed; others are not among them.
+        """
+        table = pd.DataFrame(0.0, index=lb.as_index(list(self.model.interventions)), columns=list(self.order))
+        return self._filled(table, "target_probability", table.columns)
+
+    @property
+    def shared_targets(self) -> pd.DataFrame:
+        """How probable it is that two contexts have a target in common, (K, K); of learned targets."""
+        contexts = lb.as_index(list(self.model.interventions))
+        table = self._filled(
+            pd.DataFrame(0.0, index=contexts, columns=contexts.rename(None)), "shared_probability", contexts
+        )
+        own = np.diag([float(bool(v.targets)) for v in self.model.interventions.values()])
+        return table + table.T + own
+
+    def _filled(self, table: pd.DataFrame, name: str, columns: Any) -> pd.DataFrame:
+        """Return a table by context with the probabilities of this name in it."""
+        if name not in self.details:
+            raise ValueError("the targets of this fit were given, not learned: fit with targets='learn'")
+        row = {text: k for k, text in enumerate(lb.text_names(list(table.index)))}
+        column = row if name == "shared_probability" else {text: i for i, text in enumerate(columns)}
+        for a, b, p in self.details[name]:
+            table.iat[row[a], column[b]] = p
+        return table
+
     @cached_property
     def closure(self) -> nx.DiGraph:
         """Which latent is an ancestor of which."""
@@ -399,6 +428,8 @@ FILE = Layout(
             "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]},
             "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool,
             "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str], "noise_hint?": float,
+            "target_probability?": [(str, str, finite)], "shared_probability?": [(str, str, finite)],
+            "target_rivals?": [(finite, {str: [str]})], "targets_explored?": bool, "targets_hint?": [str],
             "changed?": {str: {"p_holm?": float, "p_apart_holm?": float, "reason": str}}, str: object,
         },
     },

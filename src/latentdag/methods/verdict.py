@@ -30,6 +30,16 @@ HINT = (
     "again with noise='auto', and compare."
 )
 FLOOR = "Of some features the noise cannot be told from none: {listed}."
+TARGETS_HINT = (
+    "But {which} may hit several latents, or one that other contexts hit: fit again with targets='learn', and compare."
+)
+TARGETS_OPEN = (
+    "The targets are not settled: {which} may hit other latents, {n} further target sets are nearly as likely."
+)
+CUT_SHORT = "The search for targets was cut short: there may be better ones."
+SHARED = "As supposed, the contexts of {group} share a target."
+NOT_SHARED = "The contexts of {group} do not share a target: {which}."
+FEWER = "The data show {found} latents, not the {asked} that were asked for."
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
 FINE = "Nothing speaks against this fit."
 
@@ -68,7 +78,42 @@ class Verdict:
 def verdict_of(fit: "Fit") -> Verdict:
     """Return the verdict on a fit: contexts that are idle come first."""
     converged = () if fit.converged else (NOT_CONVERGED,)
-    return Verdict((*idle_reasons(fit), *_unsettled(fit), *converged), tuple(_noise_notes(fit)))
+    reasons = (*idle_reasons(fit), *_target_reasons(fit), *_unsettled(fit), *converged)
+    return Verdict(reasons, (*_target_notes(fit), *_noise_notes(fit)))
+
+
+def _target_reasons(fit: "Fit") -> Iterator[str]:
+    """Yield what speaks against the targets that were learned."""
+    if fit.details.get("target_rivals"):
+        doubtful = sorted({context for _, sets in fit.details["target_rivals"] for context in sets})
+        yield TARGETS_OPEN.format(which=and_list(doubtful), n=len(fit.details["target_rivals"]))
+    if not fit.details.get("targets_explored", True):
+        yield CUT_SHORT
+    for group, targets in _supposed(fit).items():
+        common = set.intersection(*map(set, targets.values()))
+        if not common:
+            said = [f"{context} hits {and_list(names) or 'none'}" for context, names in targets.items()]
+            yield NOT_SHARED.format(group=group, which=", ".join(said))
+
+
+def _target_notes(fit: "Fit") -> Iterator[str]:
+    """Yield what was found of targets that were supposed, asked for, or taken for granted."""
+    if "targets_hint" in fit.details:
+        yield TARGETS_HINT.format(which=and_list(fit.details["targets_hint"]))
+    for group, targets in _supposed(fit).items():
+        if set.intersection(*map(set, targets.values())):
+            yield SHARED.format(group=group)
+    asked = getattr(fit.options.get("targets"), "n_latents", None)
+    if asked and fit.model.n_latents < asked:
+        yield FEWER.format(found=fit.model.n_latents, asked=asked)
+
+
+def _supposed(fit: "Fit") -> dict[str, dict[str, list[str]]]:
+    """Return the targets of all contexts that were supposed to share one, by group and context."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for context, group in getattr(fit.options.get("targets"), "share", {}).items():
+        found.setdefault(group, {})[str(context)] = list(fit.model.interventions[context].targets)
+    return found
 
 
 def _noise_notes(fit: "Fit") -> Iterator[str]:
@@ -114,9 +159,12 @@ def idle_reasons(fit: "Fit") -> list[str]:
     every, reasons = not set(fit.model.interventions) - set(fit.idle), []
     for reason, text in ((UNCHANGED, UNCHANGED_TEXT), (ALIKE, ALIKE_TEXT)):
         names = by_reason.get(reason, [])
+        bare = all(not fit.model.interventions[c].targets for c in fit.idle if texts[c] in names)
         alone = all(set(fit.model.interventions[c].targets) <= quiet for c in fit.idle if texts[c] in names)
         tail = NO_GRAPH if every else NO_EDGES[1 if len(names) == 1 else 2] if alone else NO_EDGES[0]
-        tail = "" if every and reason == UNCHANGED and ALIKE in by_reason else f": {tail}"  # once is enough
+        tail = (
+            "" if (bare and not every) or (every and reason == UNCHANGED and ALIKE in by_reason) else f": {tail}"
+        )  # once is enough
         which = f"any of the {len(names)} contexts" if every and len(names) == len(fit.idle) > 1 else and_list(names)
         reasons += [text.format(which=which, tail=tail)] if names else []
     return reasons

@@ -41,7 +41,7 @@ class Change:
 
 
 class Intervention:
-    """An intervention on one or several latents.
+    """An intervention on one or several latents, or on none: a context in which nothing changes.
 
     Parameters
     ----------
@@ -78,8 +78,8 @@ class Intervention:
         weights: Mapping[str, Any] | None = None,
     ):
         names = (targets,) if isinstance(targets, str) else tuple(targets)
-        if not names or len(set(names)) < len(names):
-            raise ValueError(f"an intervention needs one or more distinct targets, got {list(names)}")
+        if len(set(names)) < len(names):
+            raise ValueError(f"the targets of an intervention must be distinct, got {list(names)}")
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
         if weights is not None and kind != "soft":
@@ -204,8 +204,6 @@ JSON = {str: {"kind": str, "variance?": finite, "shift": finite, "weights?": {st
 
 def check_intervention(intervention: Intervention, latents: Sequence[str], context: Hashable) -> None:
     """Check that every name it uses is a latent of the model, and that a model can have its numbers."""
-    if not intervention.changes:
-        raise ValueError(f"context {context!r} has an intervention without a target: name one, or leave it out")
     for name, change in intervention.changes.items():
         _check_change(change, f"context {context!r}, latent {name!r}")
         for used in (name, *(change.weights or {})):
