@@ -112,8 +112,9 @@ RAW_UP_TO = 64
 
 # targets that nobody told
 
-#: Sweeps over all planes of noise rows, rounds of choosing targets and rows in turn, and steps of rows in each.
-SPREAD_SWEEPS, ALTERNATIONS, TARGET_STEPS = 25, 8, 40
+#: Sweeps over all planes of noise rows, rounds of choosing targets and rows in turn, and steps of rows in each, until
+#: they gain fewer nats than the last number.
+SPREAD_SWEEPS, ALTERNATIONS, TARGET_STEPS, TARGET_TOLERANCE = 25, 8, 40, 0.01
 
 #: Pairs of context and target that are left out for once, the weakest.
 MENDED = 12

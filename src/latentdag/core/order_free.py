@@ -50,8 +50,8 @@ class OrderFree:
             np.subtract.at(gradient.T, at, n[:, None, None] * np.linalg.solve(own, W))
         return value, gradient
 
-    def climb(self, M: Array, steps: int) -> tuple[Array, float]:
-        """Return M after some limited-memory quasi-Newton steps in E, and ℓ there."""
+    def climb(self, M: Array, steps: int, tol: float = 1e-9) -> tuple[Array, float]:
+        """Return M after some limited-memory quasi-Newton steps in E, and ℓ there; ``tol`` is nats per sample."""
         eye = np.eye(len(M))
 
         def objective(x: Array) -> tuple[float, Array]:
@@ -62,7 +62,11 @@ class OrderFree:
             return -value / self.N, -(gradient @ np.linalg.inv(E).T).ravel() / self.N
 
         found = optimize.minimize(
-            objective, np.zeros(M.size), jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": steps}
+            objective,
+            np.zeros(M.size),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": steps, "maxcor": steps, "ftol": tol},
         )
         return np.asarray((eye + found.x.reshape(M.shape)) @ M), -float(found.fun) * self.N
 

@@ -38,7 +38,7 @@ from latentdag.core.evidence import ancestors_of
 from latentdag.core.graphs import FittedGraph, Rules, fit_graph
 from latentdag.core.likelihood import Noisy, make_design
 from latentdag.core.linalg import Array, BoolArray, IntArray, complement, independent_rows
-from latentdag.core.orders import Order
+from latentdag.core.orders import Order, climb
 from latentdag.core.posterior import Explorer
 from latentdag.core.search import climb_from, linear_order
 from latentdag.core.target_sets import (
@@ -179,29 +179,32 @@ class TargetSearch:
         H, C = H[rank], C[np.ix_(rank, rank)]
         np.fill_diagonal(C, 0.0)
         order = linear_order(C / np.maximum(C.sum(axis=1, keepdims=True), np.finfo(float).tiny))
-        return self._entered(hit, independent_rows(H), order, search=True)
+        return self._entered(hit, independent_rows(H), order, search="walk")
 
     def search_order(self, one: Candidate) -> Candidate:
         """Search order and graph of a candidate from its own rows; return the better."""
         self.known.pop(one.hit.tobytes())
-        found = self._entered(one.hit, one.H, one.order, search=True)
+        found = self._entered(one.hit, one.H, one.order, search="full")
         better = one if found is None or one.score > found.score else found
         self.known[one.hit.tobytes()] = better
         return better
 
-    def _entered(self, hit: BoolArray, H: Array, order: Order, search: bool) -> Candidate | None:
+    def _entered(self, hit: BoolArray, H: Array, order: Order, search: str) -> Candidate | None:
         name = hit.tobytes()
         if name not in self.known:
             self.known[name] = self._fitted(hit, H, order, search)
         return self.known[name]
 
-    def _fitted(self, hit: BoolArray, H: Array, order: Order, search: bool) -> Candidate | None:
+    def _fitted(self, hit: BoolArray, H: Array, order: Order, search: str) -> Candidate | None:
         data, d = self.data, hit.shape[1]
         design = make_design(data.n, data.S, data.about, data.means, rows_of(hit), (False, *self.soft), d)
         design = replace(design, noisy=self.noisy)
         rules = Rules(self.penalty, np.ones((d, d), dtype=bool), np.zeros((d, d), dtype=bool))
         explorer = Explorer(design, rules)
-        if search:
+        if search == "walk":
+            walked = climb(design, H, order, rules.permit)
+            H, order = walked.H, walked.order
+        elif search == "full":
             for rival in climb_from(design, (H, order), rules)[:1]:
                 H, order = rival.H, rival.order
         if explorer.enter_order(H, order) is None:
@@ -337,7 +340,7 @@ class TargetSearch:
         hit, rank = _canonical(hit)
         position = np.argsort(rank)
         fresh = int(hit.tobytes() not in self.known)
-        return self._entered(hit, one.H[rank], tuple(int(position[i]) for i in one.order), search=False), fresh
+        return self._entered(hit, one.H[rank], tuple(int(position[i]) for i in one.order), search=""), fresh
 
 
 def _log_residual(S: Array) -> Array:

@@ -4,7 +4,7 @@ docs/math.md, Targets unknown, has the criterion: a latent's noise keeps unit va
 uncorrelated with the others', in every context that leaves it alone (:mod:`latentdag.core.order_free`).
 
 1. *Spread.* In coordinates where the control is white the noise rows M are orthonormal. From random M, planes are
-   turned (Jacobi rotations) so that every noise changes its variance in few contexts: each pair (noise, context) pays for
+   turned (Jacobi rotations) so that every noise changes its variance in few contexts: each pair of both pays for
    the change, but never much more than a target costs.
 2. *Alternate.* Given M, each context takes the targets that are worth their price: greedily, one by one. Given the
    targets, M climbs the order-free likelihood. Until the targets stay.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from latentdag.core.effort import ALTERNATIONS, MENDED, SPREAD_SWEEPS, TARGET_STEPS, TURNED
+from latentdag.core.effort import ALTERNATIONS, MENDED, SPREAD_SWEEPS, TARGET_STEPS, TARGET_TOLERANCE, TURNED
 from latentdag.core.likelihood import shares
 from latentdag.core.linalg import Array, BoolArray, IntArray
 from latentdag.core.order_free import OrderFree
@@ -137,7 +137,7 @@ def alternate(
 
 def climb_rows(data: ContextMoments, M: Array, hit: BoolArray) -> tuple[Array, float]:
     """Return the noise rows that are likeliest for these targets, and their order-free likelihood."""
-    return _likelihood(data, hit).climb(M, TARGET_STEPS)
+    return _likelihood(data, hit).climb(M, TARGET_STEPS, TARGET_TOLERANCE / float(data.n.sum()))
 
 
 def _likelihood(data: ContextMoments, hit: BoolArray) -> OrderFree:
