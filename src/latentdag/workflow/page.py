@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag.data.store import to_plain, write_atomically
+from latentdag.data.store import packaged, to_plain, write_atomically
 from latentdag.pl import LINE, NEUTRAL, axes, draw_rows, latent_graph, name_width, save, short
-from latentdag.report import citation, filled, latent_records, read_file, show, versions
+from latentdag.report import citation, filled, latent_records, show, versions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +83,7 @@ def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]
     )
     top = {z["latent"]: z["features"] for z in latent_records(fit, [], N_GENES)}
     left_out = ", ".join(f"{c} ({n})" for c, n in found.choice.left_out.items())
-    words = json.loads(read_file("workflow/page.json"))
+    words = json.loads(packaged("workflow/page.json"))
     records = {
         "contexts": contexts.to_dict("records"),
         "edges": _rows(found.edges),
