@@ -10,6 +10,9 @@ BIN := .venv/bin
 # One BLAS thread per process: the suite is parallel over tests, and timings are comparable.
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
+# Installs leave compiling to the first import. Where nothing may be kept, every process of the suite would compile numpy,
+# scipy and pandas again: four seconds of the seven that a command takes.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST_ARGS ?= -q -n auto --dist worksteal
 
 .PHONY: demo test test-kernels test-second test-oldest test-newest lint docs numbers architecture tutorials build clean

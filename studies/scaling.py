@@ -38,9 +38,9 @@ LARGE = {"latents": 20, "features": 50}
 
 
 def cells(settings: Settings) -> list[dict[str, Any]]:
-    most = 2 if settings.quick else None
-    sizes = [{"sweep": "latents", "d": d, "p": d} for d in LATENTS[:most]]
-    sizes += [{"sweep": "features", "d": FIXED_LATENTS, "p": p} for p in FEATURES[:most]]
+    latents, features = (LATENTS[:1], FEATURES[:1]) if settings.quick else (LATENTS, FEATURES)
+    sizes = [{"sweep": "latents", "d": d, "p": d} for d in latents]
+    sizes += [{"sweep": "features", "d": FIXED_LATENTS, "p": p} for p in features]
     made = [{**cell.pop("size"), **cell} for cell in settings.grid(size=sizes, method=METHODS)]
     return [cell for cell in made if cell["d"] <= LARGEST[cell["method"]]]
 

@@ -63,17 +63,18 @@ def cells(settings: Settings) -> list[dict[str, Any]]:
         {"part": "order", "genes": g, "kind": k, "draw": b} for g in (main, without) for k in fits.NULLS for b in draws
     ]
     made += [{"part": "order", "genes": g, "kind": f"{fits.NOISY}all cells"} for g in plain]
+    few = range(1 if settings.quick else min(settings.models, GRAPH_DRAWS))
     made += [
         {"part": "order", "genes": g, "kind": fits.NOISY + k, "draw": b}
-        for g in (main, without)
+        for g in ((main,) if settings.quick else (main, without))
         for k in ("bootstrap", *fits.NULLS)
-        for b in range(min(settings.models, GRAPH_DRAWS))
+        for b in few
     ]
-    made += [{"part": "graph", "genes": main, "draw": b} for b in range(-1, min(settings.models, GRAPH_DRAWS))]
+    made += [{"part": "graph", "genes": main, "draw": b} for b in (-1, *few)]
     scored = [each for each in SCORED if each[0] in sets][: 1 if settings.quick else None]
     for genes, form in scored:
         splits = [f"fold {f + 1}" for f in range(FOLDS)] + ["rep_1", "rep_2", "rep_3"]
-        splits = [*splits[:2], *splits[-2:]] if settings.quick else splits
+        splits = [splits[0], splits[-1]] if settings.quick else splits
         made += [{"part": "score", "genes": genes, "form": form, "held_out": name} for name in splits]
     made += [{"part": "unseen", "genes": main, "context": c} for c in CASCADE[: 1 if settings.quick else None]]
     return [{**cell, "seed": settings.seed} for cell in made]

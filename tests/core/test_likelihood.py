@@ -130,13 +130,13 @@ def test_nothing_beats_the_search_over_all_orders():
     ("convention", "n", "least"), [("figures", 1_000, 0.88), ("text", 1_000, 0.85), ("text", 2_500, 0.92)]
 )
 def test_order_is_found_at_the_statistical_limit(convention, n, least):
-    """60 models a cell; the paper's algorithm: about .4, 0 and .03."""
+    """40 models a cell; the paper's algorithm: about .4, 0 and .03."""
     right = 0
-    for s in range(60):
+    for s in range(40):
         rng = np.random.default_rng([77, s])
         truth = ld.simulate.random_model(convention=convention, rng=rng)
         right += metrics.order_correct(truth, ld.fit(ld.simulate.sample_moments(truth, n, rng)))
-    assert right / 60 >= least
+    assert right / 40 >= least
 
 
 def test_the_outcome_is_told():
@@ -153,11 +153,11 @@ def test_the_outcome_is_told():
 @pytest.mark.slow
 def test_graph_is_found():
     right = 0
-    for s in range(30):
+    for s in range(20):
         rng = np.random.default_rng([78, s])
         truth = ld.simulate.random_model(rng=rng)
         right += metrics.shd(truth, ld.fit(ld.simulate.sample_moments(truth, 2_500, rng))) == 0
-    assert right >= 28
+    assert right >= 19
 
 
 @pytest.mark.slow
@@ -323,7 +323,7 @@ def test_light_tunnel(p):
     for i in (3, 4, 5):  # the sensors' known parents are the three colours
         equations[i, :3] = -np.linalg.lstsq(centred[:, :3], centred[:, i], rcond=None)[0]
     labels = np.repeat(list(data), [len(rows) for rows in data.values()])
-    for seed in range(5):
+    for seed in range(3):
         G = np.random.default_rng([p, seed]).normal(size=(p, 6)) / control.std(axis=0)
         X = np.vstack(list(data.values())) @ G.T
         found = ld.fit(ld.Moments.from_samples(X, labels, control="control"), intervention="soft")

@@ -12,7 +12,7 @@ run = CliRunner().invoke
 
 
 def test_simulate_then_fit_recovers_the_truth(tmp_path):
-    made = run(app, ["simulate", "--out", str(tmp_path / "s"), "--samples", "60000", "--latents", "3", "--features", "5",
+    made = run(app, ["simulate", "--out", str(tmp_path / "s"), "--samples", "6000", "--latents", "3", "--features", "5",
                      "--seed", "4"])  # fmt: skip
     assert made.exit_code == 0, made.output
     assert sorted(p.name for p in (tmp_path / "s").glob("[!.]*")) == ["moments.npz", "samples.csv", "truth.npz"]

@@ -1,7 +1,6 @@
 """The command line from data to result folder: every format alike, nothing lost by a kill, and answers for programs."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -140,31 +139,24 @@ def test_data_against_the_model_have_an_exit_code_of_their_own(tmp_path):
     assert done.exit_code == 3, done.output
 
 
-def killed_and_rerun(command, tmp_path, seen):
-    """Kill -9 as soon as ``seen()`` says that there is progress, then run again to the end."""
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        limit = time.monotonic() + 120
-        while not seen() and process.poll() is None and time.monotonic() < limit:
-            time.sleep(0.005)
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
-        killed = process.wait() == -signal.SIGKILL
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    return killed
-
-
 @pytest.mark.slow
 def test_kill_during_a_bootstrap_loses_nothing(screen, tmp_path):
     path, _, _ = written(screen, "csv", tmp_path)
-    command = [sys.executable, "-m", "latentdag.cli", "fit", str(path), "--control", "control", "--bootstrap", "40"]
-    kept = tmp_path / "killed/.latentdag"
-
-    def some_replicates():
-        return any(kept.rglob("piece-*.npz"))
-
-    killed = killed_and_rerun([*command, "--out", "killed"], tmp_path, some_replicates)
-    subprocess.run([*command, "--out", "whole"], cwd=tmp_path, check=True, capture_output=True)
-    assert killed
+    command, kept = (
+        ["fit", str(path), "--control", "control", "--bootstrap", "12", "--out"],
+        tmp_path / "killed/.latentdag",
+    )
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-m", "latentdag.cli", *command, tmp_path / "killed"], **quiet) as process:
+        limit = time.monotonic() + 120
+        while not any(kept.rglob("piece-*.npz")) and process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.005)
+        process.kill()  # as soon as there is progress
+    assert process.returncode == -signal.SIGKILL
+    assert any(kept.rglob("piece-*.npz"))
+    for out in ("killed", "whole"):
+        done = run(app, [*command, str(tmp_path / out)])
+        assert done.exit_code == 0, done.output
     assert not kept.exists()
     first, second = files_of(tmp_path / "killed"), files_of(tmp_path / "whole")
     assert [name for name in first if first[name] != second[name]] == ["parameters.json"]

@@ -31,10 +31,9 @@ def random_extension(order, rng):
     return position
 
 
-def solve(order, targets, estimated, max_ideals=matching.MAX_IDEALS, long_conflict=matching.LONG_CONFLICT):
-    """Match with other limits, and check all that a matching promises except that it is the best."""
+def solve(order, targets, estimated, long_conflict=matching.LONG_CONFLICT):
+    """Match with another limit, and check all that a matching promises except that it is the best."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "MAX_IDEALS", max_ideals)
         patch.setattr(matching, "LONG_CONFLICT", long_conflict)
         found = match_to_order(order, targets, estimated)
     closed = order_matrix(order)
@@ -88,11 +87,9 @@ def problems(draw, max_size=7):
 @settings(max_examples=300)
 def test_is_the_best_of_all_linear_extensions(problem):
     best = brute_force(*problem)
-    limits = [{}, {"max_ideals": 0}, {"max_ideals": 0, "long_conflict": 0}]
-    found = [solve(*problem, **limit) for limit in limits]
-    assert [result.agreements for result in found] == [best] * 3
-    proofs = ["all agree"] * 3 if best == len(problem[1]) else ["ideals", "milp", "milp"]
-    assert [result.method for result in found] == proofs
+    for found in (solve(*problem), solve(*problem, long_conflict=0)):
+        assert found.agreements == best
+        assert found.method == ("all agree" if best == len(problem[1]) else "milp")
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -103,8 +100,7 @@ def test_solves_the_program_of_the_paper(density, seed):
     targets, estimated = rng.integers(14, size=(2, 25))
     best = paper_program(order, targets, estimated)
     assert solve(order, targets, estimated).agreements == best
-    assert solve(order, targets, estimated, max_ideals=0).agreements == best
-    assert solve(order, targets, estimated, max_ideals=0, long_conflict=0).agreements == best
+    assert solve(order, targets, estimated, long_conflict=0).agreements == best
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -119,14 +115,13 @@ def test_ideals_at_all_times_leave_no_conflict_to_learn(seed):
     assert pins.worth(selected) == solve(order, targets, estimated).agreements
 
 
-@pytest.mark.parametrize("max_ideals", [matching.MAX_IDEALS, 0])
 @pytest.mark.parametrize("density", [0.03, 0.1, 0.5, 1.0])
-def test_as_large_as_in_the_paper_one_wrong_swap_costs_two(density, max_ideals):
+def test_as_large_as_in_the_paper_one_wrong_swap_costs_two(density):
     rng = np.random.default_rng(7)
     order = random_order(83, density, rng)
     estimated = random_extension(order, rng)
     targets = np.arange(83)
-    agree = solve(order, targets, estimated, max_ideals)
+    agree = solve(order, targets, estimated)
     assert (agree.agreements, agree.method) == (83, "all agree")
     np.testing.assert_array_equal(agree.permutation, estimated)
 
@@ -135,45 +130,43 @@ def test_as_large_as_in_the_paper_one_wrong_swap_costs_two(density, max_ideals):
     neighbours = np.flatnonzero(order[sequence[:-1], sequence[1:]])
     at = neighbours[len(neighbours) // 2]
     estimated[sequence[[at, at + 1]]] = at + 1, at
-    assert solve(order, targets, estimated, max_ideals).agreements == 81
+    assert solve(order, targets, estimated).agreements == 81
 
 
-def test_as_large_as_in_the_paper_both_searches_find_the_same():
+def test_as_large_as_in_the_paper_the_limit_does_not_matter():
     rng = np.random.default_rng(1)
     order = random_order(83, 0.5, rng)
     # close to an extension, yet with several estimates for one position and none for others
     estimated = np.clip(random_extension(order, rng) + rng.integers(-1, 2, size=83), 0, 82)
-    by_ideals, by_milp = (solve(order, np.arange(83), estimated, cap) for cap in (matching.MAX_IDEALS, 0))
-    assert (by_ideals.method, by_milp.method) == ("ideals", "milp")
-    assert by_ideals.agreements == by_milp.agreements
+    found = [solve(order, np.arange(83), estimated, limit).agreements for limit in (matching.LONG_CONFLICT, 0)]
+    assert found[0] == found[1] == 48
 
 
-@pytest.mark.parametrize("max_ideals", [matching.MAX_IDEALS, 0])
-def test_without_an_order_it_is_the_assignment_problem(max_ideals):
+def test_without_an_order_it_is_the_assignment_problem():
     rng = np.random.default_rng(2)
     targets, estimated = rng.integers(40, size=(2, 120))
     weight = np.zeros((40, 40))
     np.add.at(weight, (targets, estimated), 1)
     best = weight[linear_sum_assignment(weight, maximize=True)].sum()
-    assert solve(np.zeros((40, 40)), targets, estimated, max_ideals).agreements == best
+    assert solve(np.zeros((40, 40)), targets, estimated).agreements == best
 
 
-@given(problems(max_size=10), st.integers(0, 2**32 - 1), st.sampled_from([matching.MAX_IDEALS, 0]))
-def test_the_optimum_depends_on_nothing_it_should_not(problem, seed, max_ideals):
+@given(problems(max_size=10), st.integers(0, 2**32 - 1))
+def test_the_optimum_depends_on_nothing_it_should_not(problem, seed):
     order, targets, estimated = problem[0], np.array(problem[1], dtype=int), np.array(problem[2], dtype=int)
-    found = solve(order, targets, estimated, max_ideals)
+    found = solve(order, targets, estimated)
 
     rng = np.random.default_rng(seed)
     name = rng.permutation(len(order))
     renamed = np.empty_like(order)
     renamed[np.ix_(name, name)] = order
-    assert solve(renamed, name[targets], estimated, max_ideals).agreements == found.agreements
+    assert solve(renamed, name[targets], estimated).agreements == found.agreements
 
-    upside_down = solve(order.T, targets, len(order) - 1 - estimated, max_ideals)
+    upside_down = solve(order.T, targets, len(order) - 1 - estimated)
     assert upside_down.agreements == found.agreements
 
     contexts = rng.permutation(len(targets))
-    again = solve(order, targets[contexts], estimated[contexts], max_ideals)
+    again = solve(order, targets[contexts], estimated[contexts])
     np.testing.assert_array_equal(again.permutation, found.permutation)
 
 
@@ -228,7 +221,6 @@ def test_says_what_is_wrong_with_the_order(order, message):
 
 
 def test_a_failure_of_the_solver_is_not_an_answer(monkeypatch):
-    monkeypatch.setattr(matching, "MAX_IDEALS", 0)
     monkeypatch.setattr(matching, "milp", lambda *_, **__: SimpleNamespace(status=1, message="Time limit", x=None))
     with pytest.raises(RuntimeError, match="HiGHS did not solve the matching to optimality: Time limit"):
         match_to_order(np.zeros((2, 2)), [0, 0], [0, 1])

@@ -45,9 +45,9 @@ def test_identifiability(tmp_path):
 
 @pytest.mark.slow
 def test_robustness(tmp_path):
-    rows, _ = quick(tmp_path, "robustness")
+    rows, _ = quick(tmp_path, "robustness", models=1)
     tested = rows[(rows["method"] == "likelihood") & (rows["n"] == 2_500)].set_index("break")
-    assert tested.loc["off-target", "flagged_robust"].all()
+    assert tested.loc[["off-target"], "flagged_robust"].all()
     assert set(rows.loc[rows["break"] == "unintervened", "method"]) > {"likelihood", "likelihood, upstream"}
     on_model = rows[(rows["break"] == "none") & (rows["n"] == 2_500) & (rows["method"] == "likelihood")]
     assert (on_model["correlation"] > 0.99).all()

@@ -15,6 +15,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 
@@ -48,6 +49,11 @@ class WriteError(OSError):
     """An output cannot be written; the message names it, and ``reason`` says why."""
 
     reason = ""
+
+
+def packaged(name: str) -> str:
+    """Return the text of a file that stands beside the modules, such as ``report/page.html``."""
+    return (files("latentdag") / name).read_text(encoding="utf-8")
 
 
 @contextmanager

@@ -18,20 +18,9 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from latentdag.datasets.containers import Remote, Screen, Source, locate
+from latentdag.datasets.containers import FACTS, Screen, Source, locate
 
-SOURCE = Source(
-    "light_tunnel",
-    ("light_tunnel", "lt_interventions_standard_v1"),
-    "https://github.com/juangamella/causal-chamber",
-    {
-        "lt_interventions_standard_v1.zip": Remote(
-            "https://causalchamber.s3.eu-central-1.amazonaws.com/downloadables/lt_interventions_standard_v1.zip",
-            "md5:476664d024f88e8b7640998bb5e9ee33",
-            unpacks=True,
-        )
-    },
-)
+SOURCE = Source.of("light_tunnel")
 
 #: Ten experiments with one target each.
 EXPERIMENTS = (
@@ -86,14 +75,4 @@ def known_graph() -> nx.DiGraph:
     >>> sorted(known_graph().predecessors("current"))
     ['blue', 'green', 'osr_c', 'red', 'v_c']
     """
-    graph: nx.DiGraph = nx.DiGraph()
-    sensors = [f"{kind}_{i}" for i in (1, 2, 3) for kind in ("ir", "vis")]
-    graph.add_edges_from((colour, sensor) for colour in ("red", "green", "blue") for sensor in (*sensors, "current"))
-    for sensor in sensors:
-        own = (f"l_{sensor[-1]}1", f"l_{sensor[-1]}2", f"t_{sensor}", f"diode_{sensor}")
-        graph.add_edges_from((cause, sensor) for cause in own)
-    for j in (1, 2):  # the polarisers stand before the third pair of sensors only
-        graph.add_edges_from((f"pol_{j}", effect) for effect in ("ir_3", "vis_3", f"angle_{j}"))
-        graph.add_edges_from((f"{knob}_angle_{j}", f"angle_{j}") for knob in ("v", "osr"))
-    graph.add_edges_from((f"{knob}_c", "current") for knob in ("v", "osr"))
-    return graph
+    return nx.DiGraph({cause: list(effects) for cause, effects in FACTS["light_tunnel"]["graph"].items()})

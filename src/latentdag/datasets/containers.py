@@ -7,6 +7,7 @@ seen from then on.
 """
 
 import os
+import tomllib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ import pandas as pd
 
 from latentdag.data.moments import Moments
 from latentdag.data.sources.opening import positions
-from latentdag.data.store import write_atomically
+from latentdag.data.store import packaged, write_atomically
 from latentdag.optional import optional
 from latentdag.progress import Progress
 
@@ -118,6 +119,9 @@ class Cohort:
 #: Names the folder that has one sub-folder per data set.
 ENVIRONMENT = "LATENTDAG_DATA"
 
+#: Where each data set is, and fixed facts about it.
+FACTS: dict[str, dict[str, Any]] = tomllib.loads(packaged("datasets/sources.toml"))
+
 
 @dataclass(frozen=True)
 class Remote:
@@ -153,6 +157,13 @@ class Source:
     folders: tuple[str, ...]
     page: str
     remotes: Mapping[str, Remote] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str) -> "Source":
+        """Return the source of a data set, as ``sources.toml`` has it."""
+        said = FACTS[name]
+        remotes = {file: Remote(**remote) for file, remote in said["files"].items()}
+        return cls(name, tuple(said["folders"]), said["page"], remotes)
 
 
 def locate(source: Source, *layouts: Sequence[str], root: str | os.PathLike[str] | None = None) -> dict[str, Path]:

@@ -13,28 +13,11 @@ import os
 import numpy as np
 import pandas as pd
 
-from latentdag.datasets.containers import Remote, Screen, Source, locate
+from latentdag.datasets.containers import FACTS, Screen, Source, locate
 from latentdag.optional import optional
 
-_ZIP = "sachs.som.datasets.zip"
-
-SOURCE = Source(
-    "sachs",
-    ("sachs", "sachs2005"),
-    "https://www.science.org/doi/10.1126/science.1105809",
-    {
-        _ZIP: Remote(
-            f"https://www.science.org/doi/suppl/10.1126/science.1105809/suppl_file/{_ZIP}", unpacks=True
-        )
-    },
-)  # fmt: skip
-
-#: Conditions in the order of the published spreadsheets; "_" stands for their "+".
-CONDITIONS = (
-    "cd3cd28", "cd3cd28icam2", "cd3cd28_aktinhib", "cd3cd28_g0076", "cd3cd28_psitect", "cd3cd28_u0126", "cd3cd28_ly",
-    "pma", "b2camp", "cd3cd28icam2_aktinhib", "cd3cd28icam2_g0076", "cd3cd28icam2_psit", "cd3cd28icam2_u0126",
-    "cd3cd28icam2_ly",
-)  # fmt: skip
+SOURCE = Source.of("sachs")
+CONDITIONS: list[str] = FACTS["sachs"]["conditions"]
 
 CONTROLS = ("cd3cd28", "cd3cd28icam2")
 

@@ -13,18 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from latentdag.datasets.containers import Cohort, Remote, Source, locate
+from latentdag.datasets.containers import Cohort, Source, locate
 
-_XENA = "https://gdc-hub.s3.us-east-1.amazonaws.com/download"
 SURVIVAL, RSEM = "TCGA-LUAD.survival.tsv", "expression_log2.csv.gz"
 FPKM, SYMBOLS = "TCGA-LUAD.htseq_fpkm.tsv.gz", "gencode.v22.annotation.gene.probeMap"
 
-SOURCE = Source(
-    "tcga_luad",
-    ("tcga_luad",),
-    "https://xenabrowser.net/datapages/?cohort=GDC%20TCGA%20Lung%20Adenocarcinoma%20(LUAD)",
-    {name: Remote(f"{_XENA}/{name}") for name in (SURVIVAL, FPKM, SYMBOLS)},
-)
+SOURCE = Source.of("tcga_luad")
 
 #: Characters of a barcode that name the patient, and the two after them that tell tumour (01) from normal (11).
 _PATIENT = 12

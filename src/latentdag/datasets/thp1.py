@@ -20,23 +20,13 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from latentdag.datasets.containers import Remote, Screen, Source, locate
+from latentdag.datasets.containers import Screen, Source, locate
 
-_GEO = "https://ftp.ncbi.nlm.nih.gov/geo"
 COUNTS, GUIDES = "GSM4633614_ECCITE_cDNA_counts.tsv.gz", "GSM4633618_ECCITE_GDO_counts.tsv.gz"
 CELLS = "GSE153056_ECCITE_metadata.tsv.gz"
 ARRAYS = "papalexi.npz"
 
-SOURCE = Source(
-    "papalexi_thp1",
-    ("papalexi_thp1", "GSE153056"),
-    "https://www.ncbi.nlm.nih.gov/geo/query/acc.cgi?acc=GSE153056",
-    {
-        COUNTS: Remote(f"{_GEO}/samples/GSM4633nnn/GSM4633614/suppl/{COUNTS}"),
-        GUIDES: Remote(f"{_GEO}/samples/GSM4633nnn/GSM4633618/suppl/{GUIDES}"),
-        CELLS: Remote(f"{_GEO}/series/GSE153nnn/GSE153056/suppl/{CELLS}"),
-    },
-)
+SOURCE = Source.of("papalexi_thp1")
 
 CONTROL = "non-targeting"
 

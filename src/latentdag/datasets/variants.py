@@ -22,21 +22,9 @@ import numpy as np
 import pandas as pd
 from scipy import io, sparse
 
-from latentdag.datasets.containers import Remote, Screen, Source, locate
+from latentdag.datasets.containers import Screen, Source, locate
 
-_FILES = {part: f"GSE161824_A549_KRAS.{part}.gz" for part in (
-    "processed.matrix.mtx", "processed.genes.csv", "processed.cells.csv", "variants2cell.csv"
-)}  # fmt: skip
-
-SOURCE = Source(
-    "kras",
-    ("kras", "GSE161824"),
-    "https://www.ncbi.nlm.nih.gov/geo/query/acc.cgi?acc=GSE161824",
-    {
-        name: Remote(f"https://ftp.ncbi.nlm.nih.gov/geo/series/GSE161nnn/GSE161824/suppl/{name}")
-        for name in _FILES.values()
-    },
-)
+SOURCE = Source.of("kras")
 
 CONTROL = "WT"
 
@@ -65,8 +53,8 @@ def kras(
     variants : names, or a file that lists them, optional
         Besides the wild type, which always stays. By default all that change an amino acid.
     """
-    paths = locate(SOURCE, list(_FILES.values()), root=root)
-    path = {part: paths[name] for part, name in _FILES.items()}
+    paths = locate(SOURCE, list(SOURCE.remotes), root=root)
+    path = {name.removeprefix("GSE161824_A549_KRAS.").removesuffix(".gz"): paths[name] for name in paths}
     all_genes, cells = (_lines(path[f"processed.{what}.csv"]) for what in ("genes", "cells"))
     labels = _labels(path["variants2cell.csv"]).reindex(cells)
     chosen = set(names_in(variants)) | {CONTROL} if variants is not None else None

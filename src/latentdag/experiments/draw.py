@@ -3,6 +3,7 @@
 Figures are made without pyplot, so that nothing global changes and nothing needs closing.
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from latentdag.data.store import packaged
 from latentdag.optional import optional
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Figures by name.
 Figures = dict[str, "Figure"]
+
+#: What figures and pages show in the same words every time, by experiment.
+WORDS: dict[str, dict[str, Any]] = tomllib.loads(packaged("experiments/words.toml"))
 
 #: The measure that is yes or no.
 FRACTION = "order_correct"
@@ -32,6 +37,11 @@ class Curve:
     colour: str
     marker: str = "o"
     dashed: bool = False
+
+
+def curves_of(name: str) -> dict[str, Curve]:
+    """Return how an experiment draws its methods."""
+    return {method: Curve(**style) for method, style in WORDS[name]["curves"].items()}
 
 
 def figure(width: float, height: float) -> "Figure":

@@ -21,7 +21,7 @@ from scipy.integrate import trapezoid
 
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, Table
-from latentdag.experiments.draw import Curve, Figures, figure, share_legend, tidy
+from latentdag.experiments.draw import WORDS, Figures, curves_of, figure, share_legend, tidy
 from latentdag.experiments.fits import attempt
 from latentdag.inference.omnibus import omnibus_test
 from latentdag.inference.ranks import rank_test
@@ -33,12 +33,7 @@ SIZES = (500, 2_500)
 PUBLISHED_THRESHOLDS = np.linspace(0.97, 0.999, 20)
 
 #: Scores by column: the higher, the more like the model.
-SCORES = {
-    "rho": Curve("ρ₂ (the paper's)", "#c05621"),
-    "rank": Curve("rank test", "#2f855a"),
-    "rank_robust": Curve("rank test for any noise", "#b7791f", dashed=True),
-    "membership": Curve("rank and omnibus tests together", "#2b6cb0"),
-}
+SCORES = curves_of("membership")
 DECISIONS = {"rank": "rank_keeps", "rank, any noise": "robust_keeps", "both": "membership_keeps"}
 LEVEL = 0.05
 
@@ -120,12 +115,8 @@ def _findings(areas: Table) -> list[str]:
     value = {(line["convention"], line["test"]): line for line in areas if line["n"] == largest}
     said = []
     for convention in CONVENTIONS:
-        a, b = (value[convention, SCORES[score].label] for score in ("rho", "membership"))
-        said.append(
-            f"At n = {largest:,} in the convention of the {convention}, ρ₂ has an area under the curve of "
-            f"{a['AUC, right']:.3f} (pooled as published: {a['AUC, as published']:.3f}), the calibrated tests "
-            f"{b['AUC, right']:.4f}."
-        )
+        rho, tests = (value[convention, SCORES[score].label] for score in ("rho", "membership"))
+        said.append(WORDS["membership"]["area"].format(n=largest, convention=convention, rho=rho, tests=tests))
     return said
 
 

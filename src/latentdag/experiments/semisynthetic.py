@@ -20,7 +20,7 @@ import pandas as pd
 
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
-from latentdag.experiments.draw import Figures, panels
+from latentdag.experiments.draw import WORDS, Figures, panels
 from latentdag.experiments.fits import BOUND, METHODS, error_rows, failures
 from latentdag.experiments.synthetic import CENTRES, CURVES, PANELS, error_columns, fraction_right
 from latentdag.methods.fitting import fit
@@ -29,10 +29,11 @@ from latentdag.model import simulate
 from latentdag.model.intervention import Intervention
 from latentdag.model.model import LatentModel
 
-SIZES = (10**6, 5 * 10**6, 10**7, 5 * 10**7, 10**8)
+SAID = WORDS["semisynthetic"]
+SIZES = tuple(SAID["sizes"])
 
 #: Fraction of 50 datasets with all targets right, from the paper's data.
-PUBLISHED = dict(zip(SIZES, (0.26, 0.72, 0.92, 1.0, 1.0), strict=True))
+PUBLISHED = dict(zip(SIZES, SAID["published"], strict=True))
 
 #: Entries of B_0 up to this size are set to zero, as in the paper.
 THRESHOLD = 0.04
@@ -141,18 +142,11 @@ def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
 
 
 def _findings(rows: pd.DataFrame, table: Table, settings: Settings) -> list[str]:
-    first = rows.iloc[0]
     source = "simulated counts" if settings.fit is None else settings.fit.name
-    said = [
-        f"The generative model, from {source}, has {first['latents']} latents, {first['features']} features and "
-        f"{first['edges']} edges after truncation."
-    ]
+    said = [SAID["model"].format(source=source, row=rows.iloc[0])]
     for n in (rows["n"].min(), rows["n"].max()):
         right = {line["method"]: line["order correct"] for line in table if line["n"] == n}
-        said.append(
-            f"At n = {n:,} all targets are right in {right['projection']:.0%} (the paper's algorithm), "
-            f"{right['closed-form']:.0%} (closed form) and {right['likelihood']:.0%} (likelihood) of the datasets."
-        )
+        said.append(SAID["right"].format(n=n, right=right))
     return said
 
 

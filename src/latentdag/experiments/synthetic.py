@@ -19,7 +19,7 @@ from scipy import stats
 from latentdag.core.search import search
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import CONVENTIONS, Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
-from latentdag.experiments.draw import Curve, Figures, panels
+from latentdag.experiments.draw import WORDS, Figures, curves_of, panels
 from latentdag.experiments.fits import BOUND, error_rows, failures
 from latentdag.methods.assembly import finish
 from latentdag.methods.design import edge_rules, prepare
@@ -29,30 +29,16 @@ from latentdag.methods.starts import given_start
 from latentdag.model import simulate
 from latentdag.model.model import LatentModel
 
-SIZES = (2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000)
+SAID = WORDS["synthetic"]
+SIZES = tuple(SAID["sizes"])
 QUICK_SIZES = (2_500, 25_000)
 
 #: The published panels: means over 100 models, convention "figures", by sample size.
-PUBLISHED = {
-    "order_correct": dict(zip(SIZES, (0.53, 0.56, 0.77, 0.84, 0.92, 0.98, 0.98), strict=True)),
-    "unmixing_error": dict(zip(SIZES, (2.96, 2.34, 1.40, 0.86, 0.55, 0.22, 0.098), strict=True)),
-    "structural_error": dict(zip(SIZES, (4.63, 3.64, 2.24, 1.35, 0.90, 0.36, 0.165), strict=True)),
-}
+PUBLISHED = {name: dict(zip(SIZES, values, strict=True)) for name, values in SAID["published"].items()}
 PUBLISHED_MODELS = 100
 
 FROM_TRUTH = "likelihood from the truth"
-CURVES = {
-    "projection": Curve("the paper's algorithm", "#c05621", "o"),
-    "closed-form": Curve("closed form", "#2f855a", "s"),
-    "likelihood": Curve("likelihood", "#2b6cb0", "^"),
-    FROM_TRUTH: Curve("likelihood, started at the truth", "#1a202c", "x", dashed=True),
-    BOUND: Curve("Cramér–Rao bound", "#8a8a8a", "", dashed=True),
-}
-PANELS = {
-    "order_correct": "all targets right (fraction of models, ± 2 s.e.)",
-    "unmixing_error": "‖Ĥ − H‖",
-    "structural_error": "‖B̂₀ − B₀‖",
-}
+CURVES, PANELS = curves_of("synthetic"), SAID["panels"]
 #: What the curves of a figure can be, and how its title says so.
 CENTRES = {"median": "medians and quartiles of", "mean": "means of"}
 
@@ -130,24 +116,15 @@ def against_published(rows: pd.DataFrame) -> Table:
 
 def _findings(rows: pd.DataFrame, compared: Table) -> list[str]:
     z = np.array([line["z"] for line in compared if line["panel"] == "order_correct"])
-    p = stats.chi2.sf(np.sum(z**2), len(z))
-    said = [
-        f"The paper's algorithm, in the convention of the published figures, against the {len(z)} published fractions: "
-        f"χ² = {np.sum(z**2):.1f} on {len(z)} degrees of freedom (p = {p:.2g}), the largest difference "
-        f"{np.abs(z).max():.1f} standard errors, at n = {compared[int(np.argmax(np.abs(z)))]['n']:,}."
-    ]
+    chi2, worst = np.sum(z**2), int(np.abs(z).argmax())
+    values = {"fractions": len(z), "chi2": chi2, "largest": abs(z[worst]), "n": compared[worst]["n"]}
+    said = [SAID["against"].format(**values, p=stats.chi2.sf(chi2, len(z)))]
     smallest = rows["n"].min()
     for convention in CONVENTIONS:
         fits = rows[(rows["convention"] == convention) & (rows["n"] == smallest)].groupby("method")
         right = {method: fraction_right(part) for method, part in fits}
         medians = fits["unmixing_error"].median()
-        said.append(
-            f"At n = {smallest:,} in the convention of the {convention}, all targets are right in "
-            f"{right['projection']:.0%} (the paper's algorithm), {right['closed-form']:.0%} (closed form), "
-            f"{right['likelihood']:.0%} (likelihood) and {right[FROM_TRUTH]:.0%} (started at the truth) of the models; "
-            f"the median ‖Ĥ − H‖ is {medians['projection']:.2g}, {medians['closed-form']:.2g}, "
-            f"{medians['likelihood']:.2g} and {medians[FROM_TRUTH]:.2g}, and the bound {medians[BOUND]:.2g}."
-        )
+        said.append(SAID["smallest"].format(n=smallest, convention=convention, right=right, medians=medians))
     return said
 
 

@@ -30,6 +30,7 @@ Contexts are numbered as in the paper, with 0 for the control. Two more parts ar
 of Liu et al. (2022), to which the paper compares its own.
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,6 +39,7 @@ import networkx as nx
 import numpy as np
 from scipy import linalg
 
+from latentdag.data.store import packaged
 from latentdag.identification.equivalence import law_gap, relative_gap
 from latentdag.identification.rules import (  # noqa: F401
     DeviationTie,
@@ -51,6 +53,9 @@ from latentdag.identification.rules import (  # noqa: F401
 )
 from latentdag.model.intervention import Intervention
 from latentdag.model.model import LatentModel
+
+#: The counterexamples whose numbers are fixed, by name.
+FIXED: dict[str, dict[str, Any]] = tomllib.loads(packaged("identification/counterexamples.toml"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,13 +154,7 @@ def motivating_example() -> Counterexample:
     >>> list(pair.first.graph.edges), list(pair.second.graph.edges)
     ([('Z2', 'Z1')], [])
     """
-    return _pair_of(
-        "motivating example",
-        "With one context for two latents, 2 → 1 and two independent latents have the same covariances.",
-        H=np.linalg.inv([[-2.0, 2.0], [2.0, -1.0]]),
-        B=[[[1, 1], [0, 1]], [[1, 1], [0, 2]]],
-        H_hat=np.linalg.inv([[-2.0, 4.0], [2.0, -3.0]]),
-    )
+    return _pair_of("motivating example", **FIXED["motivating example"])
 
 
 def observational_only(model: LatentModel) -> Counterexample:
@@ -430,13 +429,7 @@ def nongeneric_soft() -> Counterexample:
     >>> pair.first.interventions[1], pair.second.interventions[1]
     (Intervention('Z1', 'soft', variance=0.25, weights={'Z2': -1.0}), Intervention('Z1', 'perfect', variance=0.25))
     """
-    return _pair_of(
-        "non-generic soft",
-        "If a soft intervention only rescales the row of its target, the edges into the target are not identified.",
-        H=np.eye(2),
-        B=[[[1, 1], [0, 1]], [[2, 2], [0, 1]], [[1, 1], [0, 2]]],
-        H_hat=[[1.0, 1.0], [0.0, 1.0]],
-    )
+    return _pair_of("non-generic soft", **FIXED["non-generic soft"])
 
 
 def soft_parameters(rng: Any = 0, entry: float | None = None) -> Counterexample:
@@ -539,18 +532,7 @@ def soft_theorem_gap() -> Counterexample:
     >>> sorted(pair.first.graph.edges), sorted(pair.second.graph.edges)
     ([('Z2', 'Z1'), ('Z3', 'Z1')], [('Z2', 'Z1')])
     """
-    return _pair_of(
-        "gap of the soft theorem",
-        "If a soft intervention on 1 in 3 → 1 ← 2 changes only the weight of 2, the edge 3 → 1 is not identified.",
-        H=np.eye(3),
-        B=[
-            [[1, -1, -1], [0, 1, 0], [0, 0, 1]],
-            [[1, -2, -1], [0, 1, 0], [0, 0, 1]],
-            [[1, -1, -1], [0, 2, 0], [0, 0, 1]],
-            [[1, -1, -1], [0, 1, 0], [0, 0, 2]],
-        ],
-        H_hat=[[1.0, 0.0, -1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-    )
+    return _pair_of("gap of the soft theorem", **FIXED["gap of the soft theorem"])
 
 
 def _random_soft_contexts(rng: np.random.Generator, d: int) -> list[np.ndarray]:

@@ -89,7 +89,7 @@ def name_ticks(ax: "Axes", names: Sequence[str], *, along: str) -> None:
     set_ticks(range(len(names)), shown, fontsize=size, rotation=90 if upright else 0, parse_math=False)
 
 
-def bare_rows(ax: "Axes", n: int, origin: float) -> None:
+def unframed(ax: "Axes", n: int, origin: float) -> None:
     """Show n rows from top to bottom without a frame, and a line at the place across where nothing happens."""
     ax.axvline(origin, color="#999999", linewidth=0.8, zorder=0)
     ax.set_ylim(max(n, 1) - 0.5, -0.5)

@@ -10,18 +10,7 @@ from scipy import stats
 from latentdag.data.moments import Moments
 from latentdag.inference.stability import Bootstrap
 from latentdag.model.model import LatentModel
-from latentdag.pl.canvas import (
-    LINE,
-    NEGATIVE,
-    NEUTRAL,
-    POSITIVE,
-    axes,
-    bare_rows,
-    fit_in,
-    name_ticks,
-    name_width,
-    short,
-)
+from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, fit_in, name_ticks, name_width, short, unframed
 from latentdag.uncertainty.held_out import same_features
 from latentdag.uncertainty.prediction import Prediction
 
@@ -104,7 +93,7 @@ def draw_rows(ax: "Axes", names: Sequence[str], table: pd.DataFrame, value: str,
             ax.plot([low, high], [row, row], color=colour, linewidth=1.2, solid_capstyle="butt")
         ax.plot(at, row, "o", color=colour, markersize=4, markerfacecolor=colour if sure else "white")
     ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
-    bare_rows(ax, len(names), origin)
+    unframed(ax, len(names), origin)
 
 
 def _of_fit(table: pd.DataFrame, level: float) -> pd.DataFrame:
@@ -213,7 +202,7 @@ def scores(table: pd.DataFrame, ax: "Axes | None" = None, *, title: str | None =
         if chosen.any():
             ax.plot(gains["model"][chosen], at[chosen], "o", markersize=4.5, color=colour, label=word, zorder=3)
     name_ticks(ax, names, along="y")
-    bare_rows(ax, len(names), 0.0)
+    unframed(ax, len(names), 0.0)
     ax.set_xlabel("log-likelihood per sample\nabove that of the control's law (nats)", fontsize=9)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8, frameon=False)
     if title:

@@ -11,22 +11,17 @@ import hashlib
 import json
 import re
 import tomllib
-from importlib.resources import files
 from typing import Any
 
+from latentdag.data.store import packaged
 from latentdag.optional import optional
 
 #: Rows of a table beyond which markdown is not read.
 MOST_ROWS = 200
 
 
-def read_file(name: str) -> str:
-    """Return the text of a file that stands beside the modules, such as ``report/page.html``."""
-    return (files("latentdag") / name).read_text(encoding="utf-8")
-
-
 #: What every report says in the same words: verdicts, methods, whom to cite, columns of tables.
-WORDS: dict[str, Any] = tomllib.loads(read_file("report/words.toml"))
+WORDS: dict[str, Any] = tomllib.loads(packaged("report/words.toml"))
 
 
 def show(value: Any, kind: str = "text") -> str:
@@ -88,10 +83,10 @@ def filled(template: str, **values: Any) -> str:
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, **escaping
     )
-    environment.globals["file"] = read_file
+    environment.globals["file"] = packaged
     environment.filters |= {"show": show, "digest": _digest}
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    return str(environment.from_string(read_file(template)).render(**values))
+    return str(environment.from_string(packaged(template)).render(**values))
 
 
 def _digest(text: str) -> str:

@@ -9,7 +9,6 @@ The figures are the latent graph with its contexts and survival, and hazard rati
 
 import base64
 import io
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,18 +18,17 @@ import pandas as pd
 
 from latentdag.data.store import to_plain, write_atomically
 from latentdag.pl import LINE, NEUTRAL, axes, draw_rows, latent_graph, name_width, save, short
-from latentdag.report import citation, filled, latent_records, read_file, show, versions
+from latentdag.report import citation, filled, latent_records, show, versions
+from latentdag.workflow.steps import WORDS, Workflow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from latentdag.workflow.steps import Workflow
 
 #: Genes named for each latent: those that correlate most with it among the control cells.
 N_GENES = 4
 
 
-def write(found: "Workflow", path: str | os.PathLike[str], report_link: str | None = None) -> Path:
+def write(found: Workflow, path: str | os.PathLike[str], report_link: str | None = None) -> Path:
     """Write the page as ``.html`` or ``.md``, whole or not at all."""
     path = Path(path)
     makers = {".html": to_html, ".md": to_markdown}
@@ -41,19 +39,19 @@ def write(found: "Workflow", path: str | os.PathLike[str], report_link: str | No
     return path
 
 
-def to_html(found: "Workflow", report_link: str | None = None) -> str:
+def to_html(found: Workflow, report_link: str | None = None) -> str:
     """Return the page as HTML: one file, no script, nothing to load."""
     drawn = {name: _image(figure) for name, figure in figures(found).items()}
     page = content(found, report_link)
     return filled("workflow/page.html", page=page, drawn=drawn, cite=citation(), versions=versions())
 
 
-def to_markdown(found: "Workflow", report_link: str | None = None) -> str:
+def to_markdown(found: Workflow, report_link: str | None = None) -> str:
     """Return the page as markdown, without figures."""
     return filled("workflow/page.md", page=content(found, report_link))
 
 
-def figures(found: "Workflow") -> dict[str, Any]:
+def figures(found: Workflow) -> dict[str, Any]:
     """Draw the page's figures, by name."""
     return {
         "latent-graph-survival": survival_graph(found).figure,
@@ -72,7 +70,7 @@ def _image(figure: Any) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]:
+def content(found: Workflow, report_link: str | None = None) -> dict[str, Any]:
     """Return everything the page says, as plain types."""
     m, fit = found.moments, found.fit
     contexts = found.membership.summary.loc[list(m.contexts[1:]), ["p_value", "holm", "decision"]].assign(
@@ -83,7 +81,6 @@ def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]
     )
     top = {z["latent"]: z["features"] for z in latent_records(fit, [], N_GENES)}
     left_out = ", ".join(f"{c} ({n})" for c, n in found.choice.left_out.items())
-    words = json.loads(read_file("workflow/page.json"))
     records = {
         "contexts": contexts.to_dict("records"),
         "edges": _rows(found.edges),
@@ -91,23 +88,23 @@ def content(found: "Workflow", report_link: str | None = None) -> dict[str, Any]
         "genes": _rows(found.genes.sort_values("p_value", kind="stable")),
     }
     said = {
-        "scaled": words["scaling"][found.scaling],
+        "scaled": WORDS["scaling"][found.scaling],
         "adjusted": f" beside {', '.join(found.covariates)}" if found.covariates else "",
         "n_random": len(found.random),
     }
     made = {
         "title": f"{found.screen}: latents and survival in {found.cohort}",
         "sentences": found.sentences(),
-        "refused": "" if found.membership.in_model else words["refused"],
-        "care": words["care"],
+        "refused": "" if found.membership.in_model else WORDS["refused"],
+        "care": WORDS["care"],
         "report": report_link,
         "chosen": [
             f"{m.n_features} genes, the most variable of those allowed: {', '.join(m.feature_names)}.",
             *found.choice.notes,
             *([f"Contexts left out for too few cells: {left_out}."] if left_out else []),
         ],
-        "tables": {name: (*words["tables"][name], rows) for name, rows in records.items()},
-        "methods": [text.format(**said) for text in words["methods"]],
+        "tables": {name: (*WORDS["tables"][name], rows) for name, rows in records.items()},
+        "methods": [text.format(**said) for text in WORDS["methods"]],
     }
     return to_plain(made)
 
@@ -127,7 +124,7 @@ RED, PALE_RED = "#b42318", "#fbdcd8"
 TICKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0, 2.5, 3.3, 5.0)
 
 
-def survival_graph(found: "Workflow", ax: "Axes | None" = None, *, min_weight: float = 0.0) -> "Axes":
+def survival_graph(found: Workflow, ax: "Axes | None" = None, *, min_weight: float = 0.0) -> "Axes":
     """Draw the latent graph with a box for each context; latents that go with survival are red.
 
     Parameters

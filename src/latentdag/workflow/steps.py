@@ -1,5 +1,6 @@
 """Run the whole workflow in one call, and keep what every step found."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -10,6 +11,7 @@ import pandas as pd
 
 from latentdag.core.multiplicity import holm
 from latentdag.data.moments import Moments
+from latentdag.data.store import packaged
 from latentdag.datasets.containers import Cohort, Screen
 from latentdag.inference.membership import MembershipTest, membership_test
 from latentdag.inference.ranks import p_value_column, rank_test
@@ -20,6 +22,9 @@ from latentdag.progress import Progress
 from latentdag.report import Results
 from latentdag.workflow.choose import MIN_CELLS, Choice, choose
 from latentdag.workflow.survival import ALPHA, cox_table, random_scores, transfer_scores
+
+#: What the workflow and its page say in the same words every time.
+WORDS: dict[str, Any] = json.loads(packaged("workflow/page.json"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,39 +95,25 @@ class Workflow:
 
     def sentences(self) -> list[str]:
         """Return what was found, in words that the numbers carry."""
-        m, marked, n_edges = self.moments, self.significant, self.fit.graph.number_of_edges()
-        silent = int((~(self.unchanged <= 0.05)).sum())
-        patients, events = self.latents.attrs["patients"], self.latents.attrs["events"]
-        said = [
-            f"{m.n_contexts} contexts and the control {m.control!r}; {int(m.counts.sum()):,} cells; "
-            f"{m.n_features} genes.",
-            self.membership.verdict,
-            *idle_reasons(self.fit),
-            *self.fit.verdict.notes,
-        ]
+        m, marked, words = self.moments, self.significant, WORDS["said"]
+        edges, silent = self.fit.graph.number_of_edges(), int((~(self.unchanged <= 0.05)).sum())
+        said = [words["data"].format(m=m, cells=int(m.counts.sum())), self.membership.verdict]
+        said += [*idle_reasons(self.fit), *self.fit.verdict.notes]
         if m.outliers is not None:
-            said.insert(1, f"{int(m.outliers.sum()):,} cells far from the others of their context were left out.")
+            said.insert(1, words["outliers"].format(out=int(m.outliers.sum())))
         if silent:
-            said.append(
-                f"In {silent} of {m.n_contexts} contexts the covariance cannot be told from the control's: what the "
-                "fit says of their latents rests mostly on shifts of the mean."
-            )
+            said.append(words["silent"].format(silent=silent, m=m))
+        named = {"names": f": {', '.join(marked)}" if marked else "", "marked": _number(len(marked)), "found": self}
         said += [
-            f"The graph has {n_edges} edge{'s' * (n_edges != 1)} between {len(self.fit.latents)} latents.",
-            f"Of {len(self.latents)} latents, {_number(len(marked))} associated with survival in {self.cohort} "
-            f"({patients} patients, {events} deaths) at a false-discovery rate of {self.alpha:g}"
-            + (f": {', '.join(marked)}." if marked else "."),
+            words["graph"].format(edges=edges, plural="s" * (edges != 1), latents=len(self.fit.latents)),
+            words["latents"].format(n=len(self.latents), **named, **self.latents.attrs),
             *self._doubts(),
-            f"Of the {len(self.genes)} genes by themselves, {_number(int(self.genes['significant'].sum()))}.",
+            words["genes"].format(n=len(self.genes), marked=_number(int(self.genes["significant"].sum()))),
         ]
         if len(self.random):
-            share = float((self.random["p_value"] < 0.05).mean())
-            best = self.latents["p_value"].idxmin()
-            said.append(
-                f"Of {len(self.random)} random mixtures of the same genes, {share:.0%} have p < 0.05, where no "
-                f"association would give 5 %, and {self.latents['random_share'][best]:.1%} have a p-value as small as "
-                f"that of {best}, the smallest of the latents: survival alone is no sign that a latent is right."
-            )
+            share, best = float((self.random["p_value"] < 0.05).mean()), self.latents["p_value"].idxmin()
+            smaller = self.latents["random_share"][best]
+            said.append(words["random"].format(n=len(self.random), share=share, best=best, smaller=smaller))
         return said
 
     def _doubts(self) -> list[str]:
