@@ -179,6 +179,7 @@ def fit(
     penalty: Annotated[str, typer.Option(help="Price of an edge: bic, aic or nats.")] = "bic",
     unintervened: Annotated[str, typer.Option(help="Other latents: downstream or upstream.")] = "downstream",
     noise: Annotated[str, typer.Option(help="Noise of single features: none, features or auto.")] = "none",
+    targets: Annotated[str, typer.Option(help="'learn', or a csv of contexts and the latents they hit.")] = "",
     n_latents: Annotated[int, typer.Option(min=0, help="Latents of noisy features, background included.")] = 0,
     gamma: Annotated[float, typer.Option(min=0, max=1, help="Rank-one threshold of 'projection'.")] = 0.99,
     bootstrap: Annotated[int, typer.Option(min=0, help="Bootstrap replicates.")] = 0,
@@ -190,12 +191,13 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Recover latents, targets and graph from data; write a folder of results with a report."""
+    from latentdag.cli.files import read_targets
     from latentdag.cli.results import run_fit
 
     source = _source(context_column, control, layer, adjust, robust=robust, counts=counts, depth=depth)
     options = {
         "intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened, "gamma": gamma,
-        "noise": noise, "n_latents": n_latents or None,
+        "noise": noise, "n_latents": n_latents or None, "targets": read_targets(targets),
     }  # fmt: skip
     text, said, files = run_fit(
         data, out, source, method, options,

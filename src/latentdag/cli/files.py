@@ -64,6 +64,23 @@ def read_moments(
         )
 
 
+def read_targets(told: str) -> Any:
+    """Return the targets that ``--targets`` names: "learn", or the pairs of a csv with a context and a latent a row.
+
+    A context without a latent hits none.
+    """
+    if told in ("", "learn"):
+        return told or None
+    with reading(Path(told)):
+        table = pd.read_csv(told)
+    if table.shape[1] != 2:
+        raise ValueError(
+            f"{told} must have two columns, contexts and the latents that they hit; it has {table.shape[1]}"
+        )
+    context, latent = table.columns
+    return {label: tuple(mine.dropna().astype(str)) for label, mine in table.groupby(context, sort=False)[latent]}
+
+
 def read_samples(path: Path, source: Mapping[str, Any]) -> Samples | None:
     """Return the samples behind the moments of a file, to be read once more; None where there are only moments."""
     return None if path.suffix == ".npz" else stream.pieces(path, source["context_column"], **_rows(source))

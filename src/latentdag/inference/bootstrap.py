@@ -124,7 +124,7 @@ def bootstrap(
     with threadpool_limits(1):  # the last digits of a product depend on the number of threads
         if fit is None:
             fit = store.original(lambda: fit_moments(m, **options)) if store else fit_moments(m, **options)
-        settled = replace(options, **fit.noise_options) if options.method == "likelihood" else options
+        settled = replace(options, **fit.settled_options) if options.method == "likelihood" else options
         reference = Reference.of(fit, m, settled)
         if kind == "parametric" and source == "model":
             draws = Gaussian.of(m, fit.model)

@@ -78,7 +78,7 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
     if d > r:
         raise ValueError(
             f"{d} latents are targeted, but the data have only {r} dimensions. Contexts that hit the same latent must "
-            "say so: targets={context: latent name, …} (see latentdag.same_target_groups)"
+            "say so: targets={context: latent name, …}, or targets='learn' finds out which do"
             + ("" if m.fine else "; of nearly collinear features, Moments.from_samples keeps more than covariances do")
         )
     if options.unintervened == "upstream":

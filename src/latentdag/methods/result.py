@@ -106,6 +106,12 @@ class Fit:
         return {"noise": noise, "n_latents": self.details["n_factors"]}
 
     @property
+    def settled_options(self) -> dict[str, Any]:
+        """What was decided about noise and learned about targets, as options of refits to data like these."""
+        learned = "target_probability" in self.details
+        return self.noise_options | ({"targets": self.targets} if learned else {})
+
+    @property
     def method(self) -> str:
         return self.options.method
 

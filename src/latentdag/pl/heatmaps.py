@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
 
 from latentdag.inference.shared_targets import TargetGroups
 from latentdag.inference.stability import Bootstrap
@@ -161,6 +162,49 @@ def target_groups(groups: TargetGroups, ax: "Axes | None" = None) -> "Axes":
         _dendrogram(ax, groups, tree, K)
     ax.figure.colorbar(image, ax=ax, label="cosine of noise rows", shrink=0.6)
     ax.set_xlabel(f"dot: one exact target rejected at {groups.alpha:g}")
+    return ax
+
+
+def targets(fit: Fit, ax: "Axes | None" = None) -> "Axes":
+    """Draw how probable it is that each context hits each latent, for a fit that learned its targets.
+
+    Contexts that share targets stand together, as the dendrogram beside them says; boxes are the targets of the fit.
+
+    Parameters
+    ----------
+    fit : Fit with ``targets="learn"``
+    ax : matplotlib axes, optional
+
+    Returns
+    -------
+    Axes of the matrix (K, d); the dendrogram's are ``ax.child_axes[0]``.
+    """
+    p, shared = fit.target_probabilities, fit.shared_targets.to_numpy()
+    K, d = p.shape
+    ax = axes(ax, min(3.5 + 0.45 * d, 20.0), min(1.8 + 0.28 * K, 24.0))
+    apart = 1 - np.minimum(shared + np.eye(K), 1.0)
+    tree: Any = {"leaves": [0]}
+    if K > 1:
+        joined = hierarchy.linkage(squareform(apart, checks=False), method="average")
+        tree = hierarchy.dendrogram(joined, no_plot=True)
+    shown = p.iloc[tree["leaves"]]
+    image = ax.imshow(shown, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+    for row, context in enumerate(shown.index):
+        for latent in fit.model.interventions[context].targets:
+            _frame(ax, list(p.columns).index(latent) - 0.5, row - 0.5, 1.0, 1.0)
+    name_ticks(ax, [str(latent) for latent in p.columns], along="x")
+    name_ticks(ax, [str(context) for context in shown.index], along="y")
+    ax.yaxis.tick_right()
+    if K > 1:
+        side = ax.inset_axes((-0.3, 0.0, 0.28, 1.0))
+        for x, y in zip(tree["icoord"], tree["dcoord"], strict=True):
+            side.plot(y, (np.array(x) - 5) / 10, color=POSITIVE, linewidth=1)
+        side.set_xlim(max(1.0, *map(max, tree["dcoord"])) * 1.02, 0)
+        side.set_ylim(K - 0.5, -0.5)
+        side.set_yticks([])
+        side.set_xlabel("1 − P(share a target)", fontsize=8)
+        side.spines[["top", "right", "left"]].set_visible(False)
+    ax.figure.colorbar(image, ax=ax, label="probability that the context hits the latent", shrink=0.6, pad=0.14)
     return ax
 
 
