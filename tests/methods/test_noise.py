@@ -70,7 +70,10 @@ def test_units_of_features_do_not_matter(seed):
     )
     one, other = ld.fit(m, noise="auto"), ld.fit(scaled, noise="auto")
     assert set(one.graph.edges) == set(other.graph.edges)
-    np.testing.assert_allclose(other.noise_variance / units**2, one.noise_variance, rtol=1e-6)
+    np.testing.assert_allclose(other.noise_variance / units**2, one.noise_variance, rtol=1e-8)
+    a, b = (fit.model.reordered(one.latents).rescaled("unit-variance") for fit in (one, other))
+    np.testing.assert_allclose(np.abs(b.unmixing * units), np.abs(a.unmixing), rtol=1e-8)  # signs are a convention
+    np.testing.assert_allclose(np.abs(b.weights), np.abs(a.weights), atol=1e-8)
 
 
 def test_order_of_features_and_contexts_does_not_matter():

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import optimize
 from scipy.linalg import lapack, solve_triangular
 
-from latentdag.core.effort import MEMORY
+from latentdag.core.effort import GAIN_TOLERANCE, MEMORY
 from latentdag.core.jacobian import Point, as_array, quadratic_form
 from latentdag.core.likelihood import Design, Mechanism, Noise, Noisy, evaluate
 from latentdag.core.linalg import Array, complement
@@ -29,6 +29,10 @@ RIDGE = 1e-9
 #: rotated among themselves. It counts as known, so that steps do not go there.
 NO_TRACE = 1e-10
 
+
+#: Nats that a step may still promise at the end of a climb that is not cut short: the maximum is then known to ten digits
+#: of a standard error. And nats below which values of the likelihood are rounding, though the gradient is not.
+SETTLED, ROUNDING = 1e-18, 1e-7
 
 #: Steps of one climb that gain next to nothing, or do not halve what is left to gain, before gradients help; and how
 #: often they do.
@@ -202,6 +206,8 @@ def _line_search(
         return None if new is None else (moved, there, new)
 
     size = 1.0
+    if gain < ROUNDING:
+        return at(size)
     while size > 1e-6:
         found = at(size)
         rise = -np.inf if found is None else found[2].value - now.value
@@ -230,7 +236,7 @@ def climb_noisy(
         gain = 0.5 * float(g @ step)
         if iteration and now.value + 2 * gain + 1 < at_least:
             return None
-        if not gain > gain_tol:
+        if not gain > gain_tol and not (gain_tol <= GAIN_TOLERANCE and SETTLED < gain < 0.5 * last):
             break
         moved = _line_search(design, mechanisms, state, point, now, step, gain) if stalls < STALLS else None
         if moved is not None:
