@@ -46,7 +46,12 @@ def test_a_fit_that_takes_noise_for_exact_says_so():
     _, _, m = population(0, counts=5_000)
     fit = ld.fit(m)
     assert fit.noise_variance is None
-    assert "noise='auto'" in str(fit.verdict)
+    assert not fit.verdict.ok
+    assert "noise='auto'" in fit.verdict.reasons[0]
+    assert fit.graph.number_of_edges() > 0
+    assert (fit.edges()["q_value"] == 1).all()
+    assert "noise='auto'" in fit.edges().attrs["note"]
+    assert not fit.partial_order().edges
     exact = ld.simulate.sample_moments(ld.simulate.random_model(4, 8, rng=1), 2_500, rng=0)
     assert not ld.fit(exact).verdict.notes
 

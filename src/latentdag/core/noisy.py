@@ -35,7 +35,7 @@ NO_TRACE = 1e-10
 SETTLED, ROUNDING = 1e-18, 1e-7
 
 #: Steps of one climb that gain next to nothing, or do not halve what is left to gain, before gradients help; and how
-#: often they do.
+#: often they do; in rough climbs, of which there are many, once.
 STALLS, RESCUES = 6, 5
 
 #: Variance of the measurement's noise over that of a latent's own beyond which the latter is as good as none.
@@ -242,7 +242,7 @@ def climb_noisy(
         if moved is not None:
             stalls += moved[2].value - now.value < 0.05 * gain or gain > 0.5 * last
             (state, point, now), last = moved, gain
-        elif rescues == RESCUES:
+        elif rescues == (RESCUES if gain_tol <= GAIN_TOLERANCE else 1):
             break
         else:  # far from the model the expected information can be far from the curvature: let the gradients tell it
             state, point, now = _quasi_newton(design, mechanisms, state, point, now, gain_tol)

@@ -21,7 +21,7 @@ from latentdag.uncertainty.changed import changed, idle_contexts
 __all__ = ["METHODS", "Fit", "check_design", "fit"]
 
 #: Features up to which a fit that takes them as exact looks whether noise explains them better.
-HINT_UP_TO = 200
+HINT_UP_TO = 2_000
 
 METHODS = {
     "closed-form": fit_closed_form,

@@ -26,8 +26,8 @@ NOISY = "Every feature has noise of its own, half of them {share:.0%} of their v
 WHY = " (BIC prefers this to exact features by {gap:.0f})"
 EXACT = "Features are taken as exact: BIC prefers this to noise of single features by {gap:.0f}."
 HINT = (
-    "But every feature may have noise of its own (BIC prefers this by {gap:.0f}), and edges may be that noise: fit "
-    "again with noise='auto', and compare."
+    "The fit takes features as exact, and they seem to have noise of their own (BIC prefers this by {gap:.0f}), which "
+    "passes for causes: no edge is called. Fit again with noise='auto'."
 )
 FLOOR = "Of some features the noise cannot be told from none: {listed}."
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
@@ -68,7 +68,9 @@ class Verdict:
 def verdict_of(fit: "Fit") -> Verdict:
     """Return the verdict on a fit: contexts that are idle come first."""
     converged = () if fit.converged else (NOT_CONVERGED,)
-    return Verdict((*idle_reasons(fit), *_unsettled(fit), *converged), tuple(_noise_notes(fit)))
+    gap = fit.details.get("noise_hint")
+    noisy = () if gap is None else (HINT.format(gap=gap),)
+    return Verdict((*idle_reasons(fit), *noisy, *_unsettled(fit), *converged), tuple(_noise_notes(fit)))
 
 
 def _noise_notes(fit: "Fit") -> Iterator[str]:
@@ -76,9 +78,7 @@ def _noise_notes(fit: "Fit") -> Iterator[str]:
     psi, bic = fit.model.feature_noise, dict(fit.details.get("noise_bic", {}))
     exact = bic.pop("exact", None)
     if psi is None:
-        if "noise_hint" in fit.details:
-            yield HINT.format(gap=fit.details["noise_hint"])
-        elif exact is not None:
+        if exact is not None:
             yield EXACT.format(gap=min(bic.values()) - exact)
         return
     share = np.median(psi / np.mean([np.diagonal(fit.model.covariance(c)) for c in fit.model.contexts], axis=0))
