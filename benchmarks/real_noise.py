@@ -18,7 +18,7 @@ counts, depth known. *Semisynthetic.* The paper's experiment, a million rows a c
 that were dealt anew among the perturbed rows. Screens with any edge at q < .05, as fits are (contexts in which
 nothing is seen to change carry no edges), and without that mask.
 
-    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/real_noise.py [--data FOLDER] [--only tunnel] [--kinds auto] [--nulls 8]
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/real_noise.py [--only tunnel] [--kinds auto] [--nulls 8]
 """
 
 import os

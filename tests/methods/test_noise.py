@@ -239,3 +239,51 @@ def test_a_fit_that_did_not_arrive_calls_no_edge():
     table = replace(ld.fit(m), converged=False).edges()
     assert (table["q_value"] == 1).all()
     assert "stopped before the maximum" in table.attrs["note"]
+
+
+def test_tests_of_targets_know_the_noise():
+    """Of exact moments nothing is left to see but the target of a context that was not in the fit."""
+    model, psi, _ = population(1, d=3, p=8)
+    model = replace(model, interventions={**model.interventions, "?": ld.Intervention("c2", variance=4.0)})
+    noisy = replace(model, loadings=model.mixing, residual=np.diag(psi))
+    m = noisy.moments(20_000)
+    known = m.select([c for c in m.contexts if c != "?"])
+    fit = ld.fit(known, noise="features", graph=model.graph)
+    assert ld.off_targets(fit, known).table["p_value"].min() > 0.5
+    assert ld.find_targets(fit, m).targets == {"?": ("c2",)}
+
+
+def test_noise_of_counting_that_differs_is_no_change():
+    """Two contexts with the same law of rates, one counted less deeply: neither changed nor targeted."""
+    model, psi, _ = population(1, d=3, p=8)
+    noisy = replace(model, loadings=model.mixing, residual=np.diag(psi))
+    m = noisy.moments(20_000)
+    k = [*range(len(m.contexts)), 0]
+    counting = np.outer([1.0] * len(m.contexts) + [3.0], 0.2 * psi)
+    S = m.covariances[k] + np.einsum("kp,pq->kpq", counting, np.eye(8))
+    names = {"contexts": [*m.contexts, "idle"], "control": m.control, "feature_names": m.feature_names}
+    counted = ld.Moments.from_covariances(S, 20_000, means=m.means[k], noise=counting, **names)
+    assert ld.changed(counted)["idle"].to_dict()["idle"]
+    fit = ld.fit(counted.select(m.contexts), graph=model.graph)
+    assert ld.find_targets(fit, counted).targets == {"idle": ()}
+    with pytest.raises(ValueError, match="pass moments of all contexts"):
+        ld.find_targets(fit, counted.select(["idle"]))
+
+
+def test_groups_are_those_beneath_the_noise():
+    model, psi, _ = population(3, d=3, p=10)
+    again = {f"{c}'": ld.Intervention(v.targets[0], variance=3.0) for c, v in model.interventions.items()}
+    model = replace(model, interventions={**model.interventions, **again})
+    noisy = replace(model, loadings=model.mixing, residual=np.diag(psi))
+    m = noisy.moments(5_000)
+    found = ld.target_groups(m, noise="auto")
+    assert sorted(map(sorted, found.groups)) == [[c, f"{c}'"] for c in sorted(model.interventions)[::2]]
+    assert np.diagonal(found.cosines.to_numpy(), 3).min() > 0.99
+    assert np.diagonal(found.p_values.to_numpy(), 3).min() > 0.5
+
+
+def test_the_control_is_found_among_noisy_contexts():
+    model, psi, _ = population(2, d=2, p=6)
+    noisy = replace(model, loadings=model.mixing, residual=np.diag(psi))
+    m = noisy.moments(20_000)
+    assert ld.observational_context_test(m, noise="features").attrs["plausible"] == ("control",)

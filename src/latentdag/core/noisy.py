@@ -30,8 +30,8 @@ RIDGE = 1e-9
 NO_TRACE = 1e-10
 
 
-#: Nats that a step may still promise at the end of a climb that is not cut short: the maximum is then known to ten digits
-#: of a standard error. And nats below which values of the likelihood are rounding, though the gradient is not.
+#: Nats that a step may still promise at the end of a climb that is not cut short: the maximum is then known to nine
+#: digits of a standard error. And nats below which values of the likelihood are rounding, though the gradient is not.
 SETTLED, ROUNDING = 1e-18, 1e-7
 
 #: Steps of one climb that gain next to nothing, or do not halve what is left to gain, before gradients help; and how

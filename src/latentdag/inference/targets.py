@@ -236,8 +236,8 @@ def _counting(fit: "Fit", m: Moments) -> np.ndarray:
     missing = [c for c in fit.model.contexts if c not in m.contexts]
     if missing:
         raise ValueError(
-            f"noise is known by context, and context {missing[0]!r} of the fit is not among these moments: pass moments "
-            "of all contexts, those of the fit and the new ones"
+            f"noise is known by context, and context {missing[0]!r} of the fit is not among these moments: "
+            "pass moments of all contexts, those of the fit and the new ones"
         )
     fitted = [m.index(c) for c in fit.model.contexts]
     return np.asarray(m.noise - np.average(m.noise[fitted], axis=0, weights=m.counts[fitted]))
