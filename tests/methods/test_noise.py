@@ -183,7 +183,7 @@ def test_the_test_of_the_model_accepts_noise():
         ({"noise": {"x0": 1e9}}, "its variance is only"),
         ({"noise": {"nobody": 1.0}}, "no feature"),
         ({"noise": "features", "n_latents": 3}, "at least 4"),
-        ({"noise": "features", "n_latents": 8}, "less than the 8 features"),
+        ({"noise": "features", "n_latents": 8}, "at most 6: more cannot be told from noise"),
         ({"noise": "auto", "n_latents": 2.5}, "number of latents"),
     ],
 )
@@ -287,3 +287,13 @@ def test_the_control_is_found_among_noisy_contexts():
     noisy = replace(model, loadings=model.mixing, residual=np.diag(psi))
     m = noisy.moments(20_000)
     assert ld.observational_context_test(m, noise="features").attrs["plausible"] == ("control",)
+
+
+def test_a_feature_that_is_all_noise_is_named():
+    model, psi, m = population(1, counts=5_000)
+    S = np.pad(m.covariances, ((0, 0), (0, 1), (0, 1)))
+    S[:, 8, 8] = 2.0
+    names = {"contexts": m.contexts, "control": m.control, "feature_names": [*m.feature_names, "silent"]}
+    m = ld.Moments.from_covariances(S, m.counts, means=np.pad(m.means, ((0, 0), (0, 1))), **names)
+    fit = ld.fit(m, noise="features", graph=model.graph)
+    assert "nothing but noise: 'silent'" in str(fit.verdict)

@@ -30,8 +30,12 @@ HINT = (
     "passes for causes: no edge is called. Fit again with noise='auto'."
 )
 FLOOR = "Of some features the noise cannot be told from none: {listed}."
+SILENT = "Some features hold nothing but noise: {listed}."
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
 FINE = "Nothing speaks against this fit."
+
+#: Share of a feature's variance from which on its noise is all of it.
+ALL_NOISE = 0.99
 
 #: Shares of its edges that must be expected to be right for a graph to be called settled, and to raise no warning.
 SETTLED, NO_WARNING = 0.9, 2 / 3
@@ -81,15 +85,15 @@ def _noise_notes(fit: "Fit") -> Iterator[str]:
         if exact is not None:
             yield EXACT.format(gap=min(bic.values()) - exact)
         return
-    share = np.median(psi / np.mean([np.diagonal(fit.model.covariance(c)) for c in fit.model.contexts], axis=0))
+    share = psi / np.mean([np.diagonal(fit.model.covariance(c)) for c in fit.model.contexts], axis=0)
     why = "" if exact is None else WHY.format(gap=exact - min(bic.values()))
     background = fit.details["n_factors"] - fit.model.n_latents
     beside = f", and {background} factors that no context targets" if background > 0 else ""
-    yield NOISY.format(share=share, beside=beside, why=why)
-    floor = fit.details.get("noise_at_floor", [])
-    if floor:
-        listed = lb.listed(floor)
-        yield FLOOR.format(listed=listed)
+    yield NOISY.format(share=np.median(share), beside=beside, why=why)
+    silent = [name for name, each in zip(fit.model.feature_names, share, strict=True) if each > ALL_NOISE]
+    for text, names in ((FLOOR, fit.details.get("noise_at_floor", [])), (SILENT, silent)):
+        if names:
+            yield text.format(listed=lb.listed(names))
 
 
 def _unsettled(fit: "Fit") -> list[str]:
