@@ -290,7 +290,7 @@ def test_the_control_is_found_among_noisy_contexts():
 
 
 def test_a_feature_that_is_all_noise_is_named():
-    model, psi, m = population(1, counts=5_000)
+    model, _, m = population(1, counts=5_000)
     S = np.pad(m.covariances, ((0, 0), (0, 1), (0, 1)))
     S[:, 8, 8] = 2.0
     names = {"contexts": m.contexts, "control": m.control, "feature_names": [*m.feature_names, "silent"]}

@@ -178,8 +178,8 @@ def _numbers(most: int, p: int, d: int, moved: int, asked: int | None) -> range:
         return range(d, max(d + 1, min(most - 1, told + 1)))
     if not d <= asked <= told:
         raise ValueError(
-            f"n_latents={asked} must be at least {d}, the number of targeted latents, and at most {told}: more cannot be "
-            f"told from noise of {p} features"
+            f"n_latents={asked} must be at least {d}, the number of targeted latents, and at most {told}: more cannot "
+            f"be told from noise of {p} features"
         )
     return range(asked, asked + 1)
 
