@@ -10,7 +10,7 @@ import latentdag as ld
 from latentdag.core.factors import FactorProblem, noise_precision
 from latentdag.core.jacobian import quadratic_form, tangent
 from latentdag.core.likelihood import Noise, Noisy, make_design
-from latentdag.core.noisy import State, gradient, initial_state, noisy_point, slope
+from latentdag.core.noisy import State, gradient, information_factor, initial_state, noisy_point, slope
 from latentdag.core.optimize import maximize
 
 
@@ -151,3 +151,15 @@ def test_a_variance_that_is_likeliest_at_zero_ends_the_climb(seed):
     found = maximize(replace(design, noisy=Noisy(S, noise)), np.eye(d), [np.arange(i, dtype=np.intp) for i in range(d)])
     assert found.converged
     np.testing.assert_allclose(found.rows[1, 0] / found.rows[1, 1], B[1, 0], atol=0.3)
+
+
+def test_rotations_of_what_no_context_targets_do_not_stretch_the_coordinates():
+    """They change no law, and in the optimiser's coordinates they are as long as other steps."""
+    design, mechanisms, state = random_state(0, 2, 5, False, False)
+    point = noisy_point(design, mechanisms, state)
+    scale, L = information_factor(point)
+    X = np.zeros((5, 5))
+    X[2:, 2:] = np.array([[0, 1, 2], [-1, 0, 3], [-2, -3, 0]])
+    turn = point.pack(X[None])[0]
+    assert np.abs(tangent(point) @ turn).max() < 1e-9
+    assert np.linalg.norm(L.T @ (scale * turn)) > 0.1 * np.linalg.norm(scale * turn)

@@ -104,7 +104,7 @@ def test_every_pair_of_rows_is_in_one_round(r):
 
 
 def test_the_prior_is_a_probability():
-    d, K = 3, 2
+    d = 3
     every = [[bool(mask >> q & 1) for q in range(d)] for mask in range(2**d)]
     total = sum(np.exp(log_prior(np.array([a, b]), d)) for a in every for b in every)
     assert total == pytest.approx(1.0)

@@ -120,7 +120,7 @@ def test_what_is_known_is_kept_and_suppositions_are_tested():
 def test_a_fit_that_was_told_nothing_says_that_contexts_share_targets():
     truth = truth_of([(0,), (1,), (2,), (3,), (0, 3)], 106, p=4)
     m = ld.simulate.sample_moments(truth, 4_000, rng=1)
-    told = ld.fit(m, targets={c: mine for c, mine in truth.targets.items()})
+    told = ld.fit(m, targets=truth.targets)
     assert "targets='learn'" not in str(told.verdict)
     alone = ld.fit(m.select(["c0", "c1", "c2", "c4"]))  # c4 hits two
     assert "c4" in str(alone.verdict)

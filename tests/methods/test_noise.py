@@ -46,7 +46,12 @@ def test_a_fit_that_takes_noise_for_exact_says_so():
     _, _, m = population(0, counts=5_000)
     fit = ld.fit(m)
     assert fit.noise_variance is None
-    assert "noise='auto'" in str(fit.verdict)
+    assert not fit.verdict.ok
+    assert "noise='auto'" in fit.verdict.reasons[0]
+    assert fit.graph.number_of_edges() > 0
+    assert (fit.edges()["q_value"] == 1).all()
+    assert "noise='auto'" in fit.edges().attrs["note"]
+    assert not fit.partial_order().edges
     exact = ld.simulate.sample_moments(ld.simulate.random_model(4, 8, rng=1), 2_500, rng=0)
     assert not ld.fit(exact).verdict.notes
 
@@ -70,7 +75,10 @@ def test_units_of_features_do_not_matter(seed):
     )
     one, other = ld.fit(m, noise="auto"), ld.fit(scaled, noise="auto")
     assert set(one.graph.edges) == set(other.graph.edges)
-    np.testing.assert_allclose(other.noise_variance / units**2, one.noise_variance, rtol=1e-6)
+    np.testing.assert_allclose(other.noise_variance / units**2, one.noise_variance, rtol=1e-8)
+    a, b = (fit.model.reordered(one.latents).rescaled("unit-variance") for fit in (one, other))
+    np.testing.assert_allclose(np.abs(b.unmixing * units), np.abs(a.unmixing), rtol=1e-8)  # signs are a convention
+    np.testing.assert_allclose(np.abs(b.weights), np.abs(a.weights), atol=1e-8)
 
 
 def test_order_of_features_and_contexts_does_not_matter():
@@ -175,7 +183,7 @@ def test_the_test_of_the_model_accepts_noise():
         ({"noise": {"x0": 1e9}}, "its variance is only"),
         ({"noise": {"nobody": 1.0}}, "no feature"),
         ({"noise": "features", "n_latents": 3}, "at least 4"),
-        ({"noise": "features", "n_latents": 8}, "less than the 8 features"),
+        ({"noise": "features", "n_latents": 8}, "at most 6: more cannot be told from noise"),
         ({"noise": "auto", "n_latents": 2.5}, "number of latents"),
     ],
 )
@@ -231,3 +239,61 @@ def test_a_fit_that_did_not_arrive_calls_no_edge():
     table = replace(ld.fit(m), converged=False).edges()
     assert (table["q_value"] == 1).all()
     assert "stopped before the maximum" in table.attrs["note"]
+
+
+def test_tests_of_targets_know_the_noise():
+    """Of exact moments nothing is left to see but the target of a context that was not in the fit."""
+    model, psi, _ = population(1, d=3, p=8)
+    model = replace(model, interventions={**model.interventions, "?": ld.Intervention("c2", variance=4.0)})
+    noisy = replace(model, loadings=model.mixing, residual=np.diag(psi))
+    m = noisy.moments(20_000)
+    known = m.select([c for c in m.contexts if c != "?"])
+    fit = ld.fit(known, noise="features", graph=model.graph)
+    assert ld.off_targets(fit, known).table["p_value"].min() > 0.5
+    assert ld.find_targets(fit, m).targets == {"?": ("c2",)}
+
+
+def test_noise_of_counting_that_differs_is_no_change():
+    """Two contexts with the same law of rates, one counted less deeply: neither changed nor targeted."""
+    model, psi, _ = population(1, d=3, p=8)
+    noisy = replace(model, loadings=model.mixing, residual=np.diag(psi))
+    m = noisy.moments(20_000)
+    k = [*range(len(m.contexts)), 0]
+    counting = np.outer([1.0] * len(m.contexts) + [3.0], 0.2 * psi)
+    S = m.covariances[k] + np.einsum("kp,pq->kpq", counting, np.eye(8))
+    names = {"contexts": [*m.contexts, "idle"], "control": m.control, "feature_names": m.feature_names}
+    counted = ld.Moments.from_covariances(S, 20_000, means=m.means[k], noise=counting, **names)
+    assert ld.changed(counted)["idle"].to_dict()["idle"]
+    fit = ld.fit(counted.select(m.contexts), graph=model.graph)
+    assert ld.find_targets(fit, counted).targets == {"idle": ()}
+    with pytest.raises(ValueError, match="pass moments of all contexts"):
+        ld.find_targets(fit, counted.select(["idle"]))
+
+
+def test_groups_are_those_beneath_the_noise():
+    model, psi, _ = population(3, d=3, p=10)
+    again = {f"{c}'": ld.Intervention(v.targets[0], variance=3.0) for c, v in model.interventions.items()}
+    model = replace(model, interventions={**model.interventions, **again})
+    noisy = replace(model, loadings=model.mixing, residual=np.diag(psi))
+    m = noisy.moments(5_000)
+    found = ld.target_groups(m, noise="auto")
+    assert sorted(map(sorted, found.groups)) == [[c, f"{c}'"] for c in sorted(model.interventions)[::2]]
+    assert np.diagonal(found.cosines.to_numpy(), 3).min() > 0.99
+    assert np.diagonal(found.p_values.to_numpy(), 3).min() > 0.5
+
+
+def test_the_control_is_found_among_noisy_contexts():
+    model, psi, _ = population(2, d=2, p=6)
+    noisy = replace(model, loadings=model.mixing, residual=np.diag(psi))
+    m = noisy.moments(20_000)
+    assert ld.observational_context_test(m, noise="features").attrs["plausible"] == ("control",)
+
+
+def test_a_feature_that_is_all_noise_is_named():
+    model, _, m = population(1, counts=5_000)
+    S = np.pad(m.covariances, ((0, 0), (0, 1), (0, 1)))
+    S[:, 8, 8] = 2.0
+    names = {"contexts": m.contexts, "control": m.control, "feature_names": [*m.feature_names, "silent"]}
+    m = ld.Moments.from_covariances(S, m.counts, means=np.pad(m.means, ((0, 0), (0, 1))), **names)
+    fit = ld.fit(m, noise="features", graph=model.graph)
+    assert "nothing but noise: 'silent'" in str(fit.verdict)

@@ -138,6 +138,7 @@ def moments(
     robust: Robust = False,
     counts: Counts = False,
     depth: Depth = "",
+    scale: Annotated[str, typer.Option(help="Of counts: rates (linear), or their logarithms (log).")] = "linear",
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the moments.")] = Path("moments.npz"),
     progress: Progress = None,
     as_json: Json = False,
@@ -149,10 +150,13 @@ def moments(
 
     if out.suffix != ".npz":
         raise ValueError(f"{out}: moments are written as .npz")
+    if scale not in ("linear", "log") or (scale == "log" and not counts):
+        raise ValueError(f"--scale is linear or, of --counts, log; got {scale!r}")
     source = _source(context_column, control, layer, adjust, robust=robust, counts=counts, depth=depth)
     with reserved(out, "moments", file=True) as place:
         sums = place.unfinished("moments", [str(data.resolve()), source])
         found = read_moments(data, source, checkpoint=sums, progress=progress)
+        found = found.log_rates() if scale == "log" else found
         found.save(out)
     rows = dict(zip(lb.text_names(found.contexts), found.counts.tolist(), strict=True))
     said = {"control": str(found.control), "features": found.n_features, "counts": rows}

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import optimize
 from scipy.linalg import lapack, solve_triangular
 
-from latentdag.core.effort import MEMORY
+from latentdag.core.effort import GAIN_TOLERANCE, MEMORY
 from latentdag.core.jacobian import Point, as_array, quadratic_form
 from latentdag.core.likelihood import Design, Mechanism, Noise, Noisy, evaluate
 from latentdag.core.linalg import Array, complement
@@ -25,6 +25,18 @@ from latentdag.core.linalg import Array, complement
 #: Added to the information, relative to its diagonal: directions that the data leave free must not stop the rest.
 RIDGE = 1e-9
 
+#: Information, relative to the largest, below which a direction changes no law: latents that no context targets can be
+#: rotated among themselves. It counts as known, so that steps do not go there.
+NO_TRACE = 1e-10
+
+
+#: Nats that a step may still promise at the end of a climb that is not cut short: the maximum is then known to nine
+#: digits of a standard error. And nats below which values of the likelihood are rounding, though the gradient is not.
+SETTLED, ROUNDING = 1e-18, 1e-7
+
+#: Steps of one climb that gain next to nothing, or do not halve what is left to gain, before gradients help; and how
+#: often they do; in rough climbs, of which there are many, once.
+STALLS, RESCUES = 6, 5
 
 #: Variance of the measurement's noise over that of a latent's own beyond which the latter is as good as none.
 MOST_HIDDEN = 1e6
@@ -160,12 +172,17 @@ def information_factor(point: Point) -> tuple[Array, Array]:
     """Return the scale (P,) of the parameters, and the Cholesky factor of their information in that scale."""
     assert point.noise is not None
     P, form, d = point.rows_by_parameters, quadratic_form(point), point.d
-    hidden = HIDING * point.B @ point.noise.N[0] @ point.B.T
-    for q in range(len(point.rows)):
-        form[q * d : (q + 1) * d, q * d : (q + 1) * d] += hidden
     A = as_array(P.T @ form @ P)
     scale = np.sqrt(np.maximum(np.diagonal(A), np.finfo(float).tiny))
     A = A / scale[:, None] / scale
+    if d > len(np.unique(point.target)) + 1:
+        w, turns = np.linalg.eigh(A)
+        turns = turns[:, w < NO_TRACE * w[-1]]
+        A += turns @ turns.T
+    hidden = HIDING * point.B @ point.noise.N[0] @ point.B.T
+    hidden = np.kron(np.eye(len(point.rows)), hidden)
+    hidden = np.pad(hidden, (0, len(form) - len(hidden)))
+    A += as_array(P.T @ hidden @ P) / scale[:, None] / scale
     ridge = RIDGE
     while True:
         L, singular = lapack.dpotrf(A + ridge * np.eye(len(A)), lower=1)
@@ -189,6 +206,8 @@ def _line_search(
         return None if new is None else (moved, there, new)
 
     size = 1.0
+    if gain < ROUNDING:
+        return at(size)
     while size > 1e-6:
         found = at(size)
         rise = -np.inf if found is None else found[2].value - now.value
@@ -209,7 +228,7 @@ def climb_noisy(
     now = slope(design, state, point)
     if now is None:
         return None
-    gain, stalls = np.inf, 0
+    gain, last, stalls, rescues = np.inf, np.inf, 0, 0
     for iteration in range(max_iter):
         g = gradient(point, now)
         scale, L = information_factor(point)
@@ -217,22 +236,22 @@ def climb_noisy(
         gain = 0.5 * float(g @ step)
         if iteration and now.value + 2 * gain + 1 < at_least:
             return None
-        if not gain > gain_tol:
+        if not gain > gain_tol and not (gain_tol <= GAIN_TOLERANCE and SETTLED < gain < 0.5 * last):
             break
-        moved = _line_search(design, mechanisms, state, point, now, step, gain)
-        stalls += moved is None or moved[2].value - now.value < 0.05 * gain
-        if stalls == 4:
-            # far from the model the expected information can be far from the curvature: let the gradients tell it
-            state, point, now = _quasi_newton(design, mechanisms, *(moved or (state, point, now)))
-        elif moved is None or stalls > 12:
+        moved = _line_search(design, mechanisms, state, point, now, step, gain) if stalls < STALLS else None
+        if moved is not None:
+            stalls += moved[2].value - now.value < 0.05 * gain or gain > 0.5 * last
+            (state, point, now), last = moved, gain
+        elif rescues == (RESCUES if gain_tol <= GAIN_TOLERANCE else 1):
             break
-        else:
-            state, point, now = moved
+        else:  # far from the model the expected information can be far from the curvature: let the gradients tell it
+            state, point, now = _quasi_newton(design, mechanisms, state, point, now, gain_tol)
+            stalls, rescues, last = 0, rescues + 1, np.inf
     return state, now.value, gain
 
 
 def _quasi_newton(
-    design: Design, mechanisms: Sequence[Mechanism], state: State, point: Point, now: Slope, max_iter: int = 500
+    design: Design, mechanisms: Sequence[Mechanism], state: State, point: Point, now: Slope, gain_tol: float
 ) -> tuple[State, Point, Slope]:
     """Maximise by L-BFGS where steps with the expected information do not climb, in coordinates where that is I."""
     scale, L = information_factor(point)
@@ -257,7 +276,7 @@ def _quasi_newton(
         np.zeros(point.size),
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": max_iter, "maxcor": MEMORY, "ftol": 1e-15, "gtol": 1e-10},
+        options={"maxiter": 500, "maxcor": MEMORY, "ftol": 1e-3 * gain_tol / abs(now.value), "gtol": 1e-10},
     )
     moved, there, new = at(found.x)
     return (moved, there, new) if new is not None and new.value > now.value else (state, point, now)

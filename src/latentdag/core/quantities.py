@@ -20,7 +20,9 @@ variance one, and is uncorrelated with all latents before i, in particular with 
     mean ε_i,    log Var ε_i,    Corr(ε_i, y):
 
 cutting i off from its parents turns ε_i into new noise less y. For Gaussian samples the three are independent with
-variances 1/n, 2/n and 1/n. They are computed with an estimate of M, which adds its own error: with gradient g of a
+variances 1/n, 2/n and 1/n. Where features are noisy, what is measured of ε has the covariance ``A = Cov(ε) + N``: the
+variance is compared with ``1 + N_ii``, the product with y is taken from ``A − N``, and the three are not independent.
+They are computed with an estimate of M, which adds its own error: with gradient g of a
 statistic in the parameters and C their covariance (docs/math.md, section "Tests of the model"),
 
 * in a context that was not in the fit, variances add: ``V + g C gᵀ``;
@@ -228,25 +230,42 @@ class Quantities:
         gradient = (mean + self._own_entry().times(-shift)).times(1 / own)
         return self._scaled("shift", Block(q, point.target, shift, gradient), scaling)
 
+    @cached_property
+    def N(self) -> Array:
+        """Noise (d, d) in what is measured of ``M x``."""
+        noise = self.point.noise
+        return np.zeros_like(self.point.B) if noise is None else self.point.B @ noise.N[0] @ self.point.B.T
+
     def law_of_context(self, k: int) -> tuple[Array, Array]:
-        """Return the mean (d,) and covariance (d, d) of ``M x`` in context k under the model."""
+        """Return the mean (d,) and covariance (d, d) of ``M x`` in context k under the model, without the noise."""
         D_inv = self.point.D_inv[k]
         return self.point.delta[k], D_inv @ D_inv.T
 
-    def statistics(self, i: int, e: Array, A: Array) -> tuple[Array, Gradient]:
-        """Return mean, log variance and correlation with the parents' part (3,) of noise i, with gradients.
+    def statistics(self, i: int, e: Array, A: Array, N: Array) -> tuple[Array, Gradient, Array]:
+        """Return mean, log variance and correlation with the parents' part (3,) of noise i.
+
+        Also their gradients, and the covariance (3, 3) of √n times them where i is left alone.
 
         Parameters
         ----------
         e : (d,) mean of ``M x`` in the context, features measured from the offset
         A : (d, d) covariance of ``M x``
+        N : (d, d) that of the noise in it
         """
         point, d = self.point, self.point.d
         c = self.A[i] @ point.B_inv
-        own, y = max(A[i, i], np.finfo(float).tiny), c @ A @ c
+        own, y, usual, left = max(A[i, i], np.finfo(float).tiny), c @ A @ c, 1 + N[i, i], A - N
         size = np.sqrt(own * y) if y > 0 else np.inf
         V, X, tau = np.zeros((3, *point.rows.shape)), np.zeros((3, d, d)), np.zeros((3, len(point.rows)))
-        V[0, i], V[1, i], V[2, i] = e, 2 * A[i] / own, A @ c / size
-        X[2] = np.outer(self.A[i], A[i]) / size
+        V[0, i], V[1, i], V[2, i] = e, 2 * A[i] / own - 2 * N[i] / usual, left @ c / size
+        X[2] = np.outer(self.A[i], left[i]) / size
         tau[0, i] = -1.0
-        return np.array([e[i], np.log(own), (A @ c)[i] / size]), Gradient(point.pull(V, tau) + point.pack(X))
+        nu = np.zeros((3, point.n_noise))
+        if point.noise is not None:
+            moved = point.B[i] @ point.noise.directions @ point.B.T
+            nu[1], nu[2] = -moved[:, i] / usual, -moved @ c / size
+        together = N[i] @ c / size
+        sampled = np.diag([usual, 2.0, 1 + together**2])
+        sampled[1, 2] = sampled[2, 1] = 2 * together
+        values = np.array([e[i], np.log(own / usual), (left @ c)[i] / size])
+        return values, Gradient(point.pull(V, tau, nu) + point.pack(X)), sampled

@@ -90,16 +90,16 @@ def observational_context_test(
 
 def _one(m: Moments, control: Hashable, data: Samples | None, group: bool, options: dict[str, Any]) -> dict[str, Any]:
     """Fit and test with one context as the control; return the row of the table."""
-    turned = Moments.from_covariances(
-        m.covariances, m.counts, contexts=m.contexts, control=control, means=m.means, feature_names=m.feature_names
-    )
+    names: dict[str, Any] = {"contexts": m.contexts, "control": control, "feature_names": m.feature_names}
+    turned = Moments.from_covariances(m.covariances, m.counts, means=m.means, noise=m.noise, **names)
     row = {"loglik": np.nan, "statistic": np.nan, "dof": np.nan, "p_value": np.nan}
     try:
         with warnings.catch_warnings():
             # with the wrong control the search has nothing to converge to
             warnings.simplefilter("ignore", LatentDAGWarning)
             if group:
-                options = options | {"targets": target_groups(turned).targets()}
+                noise = {name: options[name] for name in ("noise", "n_latents") if name in options}
+                options = options | {"targets": target_groups(turned, **noise).targets()}
             tested = omnibus_test(fit(turned, **options), turned, data)
     except ValueError as error:
         return row | {"reason": str(error)}

@@ -90,7 +90,7 @@ def latent_dimension_test(m: Moments, alpha: float = 0.05, means: bool = True) -
     check_design(m)
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is a probability between 0 and 1, got {alpha}")
-    contexts = _contexts(m, means)
+    contexts = _contexts(m.with_shared_noise(), means)
     r = contexts.S.shape[1]
     rows, found = [], None
     for s in range(r + 1):

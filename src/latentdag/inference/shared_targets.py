@@ -21,6 +21,7 @@ import html
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,7 +36,7 @@ from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
 from latentdag.inference.ranks import no_inverse, too_few
 from latentdag.methods.design import prepare
-from latentdag.methods.fitting import check_design
+from latentdag.methods.fitting import check_design, in_factors
 from latentdag.methods.options import Options
 from latentdag.progress import Progress
 
@@ -124,6 +125,8 @@ def target_groups(
     alpha: float = 0.05,
     intervention: str = "perfect",
     means: bool = True,
+    noise: Any = "none",
+    n_latents: int | None = None,
 ) -> TargetGroups:
     """Group contexts by their target, if each context has a single one.
 
@@ -142,6 +145,9 @@ def target_groups(
         Whether two contexts on one target may differ by rank one or by rank two.
     means : bool
         Let shifts of the mean show the noise rows, too.
+    noise, n_latents
+        As for :func:`latentdag.fit`. Contexts are then compared on the factors that noisy features share, and cosines
+        are of what lies beneath the noise.
 
     Returns
     -------
@@ -165,8 +171,12 @@ def target_groups(
     if intervention not in ("perfect", "soft"):
         raise ValueError(f"intervention must be 'perfect' or 'soft', got {intervention!r}")
     contexts = m.contexts[1:]
-    p, apart = _pairwise(m, rank=1 if intervention == "perfect" else 2)
-    M, W = _noise_rows(m, means, apart)
+    factors, _ = in_factors(m, None, noise, n_latents, at_least=1)
+    p, apart = _pairwise(factors, rank=1 if intervention == "perfect" else 2)
+    chosen = Options(targets=dict.fromkeys(contexts, "any"), means=means, noise=noise, n_latents=n_latents)
+    # for whitening alone, which latent is which does not matter
+    prepared = prepare(m, chosen)
+    M, W = noise_rows(prepared.about_control, prepared.design.n, apart), prepared.W
     cosine = np.clip(np.abs(M @ M.T), 0.0, 1.0)
     np.fill_diagonal(cosine, 1.0)
     tree = np.empty((0, 4))
@@ -179,13 +189,6 @@ def target_groups(
     index = lb.as_index(contexts)
     frames = [pd.DataFrame(values, index=index, columns=index.rename(None)) for values in (cosine, p)]
     return TargetGroups(frames[0], frames[1], tree, groups, M @ W, threshold, alpha)
-
-
-def _noise_rows(m: Moments, means: bool, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return unit noise rows (K, r), where the control has unit covariance, and the map (r, p) to these coordinates."""
-    # for whitening alone, which latent is which does not matter
-    prepared = prepare(m, Options(targets=dict.fromkeys(m.contexts[1:], "any"), means=means, noise="none"))
-    return noise_rows(prepared.about_control, prepared.design.n, apart), prepared.W
 
 
 def _pairwise(m: Moments, rank: int) -> tuple[np.ndarray, np.ndarray]:

@@ -202,6 +202,7 @@ class _Asked:
     n : int
     moments : mean (d,) and covariance (d, d) of the control's noises ``M x`` in the context
     law : the same under the model, if the context was fitted; gradients are taken there
+    noise : (d, d) covariance of what noise of the features does to ``M x``
     k : int
         Position of the context in the fit; 0 if it was not fitted.
     claimed : latents that the fit has as its targets
@@ -211,19 +212,35 @@ class _Asked:
     n: int
     moments: tuple[np.ndarray, np.ndarray]
     law: tuple[np.ndarray, np.ndarray]
+    noise: np.ndarray
     k: int
     claimed: tuple[str, ...]
 
     @classmethod
-    def of(cls, uncertainty: Uncertainty, m: Moments, context: Hashable) -> "_Asked":
+    def of(cls, uncertainty: Uncertainty, m: Moments, counting: np.ndarray, context: Hashable) -> "_Asked":
         quantities, model = uncertainty.quantities, uncertainty.fit.model
         M, row = quantities.M, m.index(context)
+        N = quantities.N + M * counting[row] @ M.T
         moments = M @ (m.means[row] - model.offset), M @ m.covariances[row] @ M.T
         if context not in model.interventions:
-            return cls(context, int(m.counts[row]), moments, moments, 0, ())
+            return cls(context, int(m.counts[row]), moments, moments, N, 0, ())
         k = list(model.interventions).index(context) + 1
-        law = quantities.law_of_context(k)
-        return cls(context, int(m.counts[row]), moments, law, k, model.interventions[context].targets)
+        mean, left = quantities.law_of_context(k)
+        return cls(context, int(m.counts[row]), moments, (mean, left + N), N, k, model.interventions[context].targets)
+
+
+def _counting(fit: "Fit", m: Moments) -> np.ndarray:
+    """Return by how much noise that is known in contexts (K+1, p) exceeds its mean over those of the fit."""
+    if m.noise is None:
+        return np.zeros_like(m.means)
+    missing = [c for c in fit.model.contexts if c not in m.contexts]
+    if missing:
+        raise ValueError(
+            f"noise is known by context, and context {missing[0]!r} of the fit is not among these moments: "
+            "pass moments of all contexts, those of the fit and the new ones"
+        )
+    fitted = [m.index(c) for c in fit.model.contexts]
+    return np.asarray(m.noise - np.average(m.noise[fitted], axis=0, weights=m.counts[fitted]))
 
 
 def _tested(
@@ -238,7 +255,8 @@ def _tested(
     """Test every latent in these contexts; false discoveries are counted within each context, or among all."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is a rate between 0 and 1, got {alpha}")
-    asked = [_Asked.of(uncertainty, m, context) for context in contexts]
+    counting = _counting(uncertainty.fit, m)
+    asked = [_Asked.of(uncertainty, m, counting, context) for context in contexts]
     sampled = {} if data is None else _sampling_covariances(uncertainty, m, asked, data)
     rows = _tests(uncertainty, asked, sampled, means)
     table = pd.DataFrame(rows, columns=COLUMNS[:8])
@@ -269,20 +287,23 @@ def _tests(
         here = [each for each in asked if latent not in each.claimed]
         if not here:
             continue
-        gradients = [of.statistics(i, *each.law)[1] for each in here]
+        gradients = [of.statistics(i, *each.law, each.noise)[1] for each in here]
         g = Gradient(np.vstack([one.inner for one in gradients]))
         estimated, known = covariance.blocks(g, 3), covariance.knows(g).reshape(-1, 3)
         wanted = np.array([used_means if means is None else means and used_means, True, of.edge[i].any()])
         for each, one, from_fit, known_i in zip(here, gradients, estimated, known, strict=True):
-            values, _ = of.statistics(i, *each.moments)
-            if each.context in sampled:
+            values, _, expected = of.statistics(i, *each.moments, each.noise)
+            if each.k and uncertainty.fit.details.get("noise_at_floor"):
+                # noise at a bound followed the statistic less than its covariance says; not at all is the careful guess
+                V = sampled[each.context][0][i] if sampled else expected / each.n
+            elif each.context in sampled:
                 own, with_scores = sampled[each.context]
                 V = own[i] + from_fit
                 if each.k:
                     answer = one.inner @ covariance.inverse.C @ with_scores[:, i]
                     V += answer + answer.T
             else:
-                V = np.diag([1 / each.n, 2 / (each.n - 1), 1 / each.n]) + (-from_fit if each.k else from_fit)
+                V = expected / (each.n - np.diag([0, 1, 0])) + (-from_fit if each.k else from_fit)
             # the logarithm of a χ² mean is low by 1/dof
             centred, tested = values + np.array([0.0, 1 / (each.n - 1), 0.0]), wanted & known_i
             statistic, dof, p = joint_test(centred[tested], V[np.ix_(tested, tested)])
@@ -337,5 +358,5 @@ def _of_samples(uncertainty: Uncertainty, asked: _Asked, mean: np.ndarray, X: np
     if not asked.k:
         return [psi]
     # without common means, scores are measured from the context's own
-    shift = 0.0 if point.tau is None else mean - model.offset
-    return [psi, scores(point, asked.k, (X + shift) @ model.unmixing.T)]
+    x = X if point.tau is None else X + mean - model.offset
+    return [psi, scores(point, asked.k, x @ of.H.T, None if point.noise is None else x @ of.W.T)[:, : point.size]]

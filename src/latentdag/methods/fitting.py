@@ -21,7 +21,7 @@ from latentdag.uncertainty.changed import changed, idle_contexts
 __all__ = ["METHODS", "Fit", "check_design", "fit"]
 
 #: Features up to which a fit that takes them as exact looks whether noise explains them better.
-HINT_UP_TO = 200
+HINT_UP_TO = 2_000
 
 METHODS = {
     "closed-form": fit_closed_form,
@@ -110,7 +110,7 @@ def with_idle(found: Fit, m: Moments, data: Samples | None = None) -> Fit:
     The method "exact" takes moments as exact, whatever their counts, so it has nothing to test.
     """
     if found.model.feature_noise is not None:  # what noise of many features hides shows in the latents
-        m, data = _in_latents(found.model, m, data)
+        m, data = _mixtures(found.model.unmixing, found.latents, m.with_shared_noise(), data)
     table = changed(m, data, targets=found.targets, means=found.options.get("means", False))
     told = table[["p_holm", "p_apart_holm", "reason"]].astype(object)
     tested = dict(zip(lb.text_names(m.contexts[1:]), told.where(table.notna(), None).to_dict("records"), strict=True))
@@ -119,26 +119,26 @@ def with_idle(found: Fit, m: Moments, data: Samples | None = None) -> Fit:
 
 
 def in_factors(
-    m: Moments, data: Samples | None = None, noise: Any = "none", n_latents: int | None = None
+    m: Moments,
+    data: Samples | None = None,
+    noise: Any = "none",
+    n_latents: int | None = None,
+    at_least: int | None = None,
 ) -> tuple[Moments, Samples | None]:
     """Return moments, and samples, of the factors that noisy features share; as they are where features are exact.
 
     The factors hold all that the features say about latents, in fewer dimensions, so tests on them see more. Noise that
-    differs between contexts by counting is made the same in all.
+    differs between contexts by counting is made the same in all. There are at least as many factors as contexts, each
+    with a latent of its own, unless it is said that fewer may do.
     """
     shared = m.with_shared_noise()
-    if noise == "none":
+    d = (m.n_contexts if at_least is None else at_least) if n_latents is None else n_latents
+    if noise == "none" and (m.noise is None or m.n_features <= d):
         return shared, data
-    d = m.n_contexts if n_latents is None else n_latents
     reduction, _ = reduction_of(m, m.counts.astype(float), d, Options(noise=noise, n_latents=n_latents))
     if reduction is None:
         return shared, data
     return _mixtures(reduction.W, [f"factor {i + 1}" for i in range(reduction.r)], shared, data)
-
-
-def _in_latents(model: LatentModel, m: Moments, data: Samples | None) -> tuple[Moments, Samples | None]:
-    """Return moments, and samples, of the latents' unbiased estimates."""
-    return _mixtures(model.unmixing, model.latents, m, data)
 
 
 def _mixtures(W: np.ndarray, names: Sequence[str], m: Moments, data: Samples | None) -> tuple[Moments, Samples | None]:

@@ -129,7 +129,8 @@ def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Redu
     problem, roughly = FactorProblem(n, S, between, least, known), ROUGHLY / float(n.sum())
     tried: dict[int, FactorModel] = {}
     criteria: dict[int, float] = {}
-    for r in _numbers(min(p, int(m.counts.min()) - 1), p, d, options.n_latents):
+    moved = min(max(d, m.n_contexts), p - 1)  # directions that contexts can change, which noise is no part of
+    for r in _numbers(min(p, int(m.counts.min()) - 1), p, d, moved, options.n_latents):
         goal = 0.5 * (min(_prices(n, p, r, d)) - min(criteria.values(), default=np.inf))
         tried[r] = problem.fit(r, tried.get(r - 1), roughly, goal)
         criteria[r] = _bic(n, S, between, tried[r], d)
@@ -165,13 +166,20 @@ def _prices(n: np.ndarray, p: int, r: int, d: int) -> tuple[float, float]:
     return float(np.log(n.sum())) * n_parameters(p, r, len(n)), float(np.log(n.sum())) * alike
 
 
-def _numbers(most: int, p: int, d: int, asked: int | None) -> range:
-    """Return the numbers of factors to try: no more than samples of a context have covariances of."""
+def _numbers(most: int, p: int, d: int, moved: int, asked: int | None) -> range:
+    """Return the numbers of factors to try: no more than samples of a context have covariances of.
+
+    And no more than noise can be told from: factors that no context changes show in one covariance only, whose entries
+    must be at least as many as their loadings (but for a rotation), all noises, and the covariance of the changed ones.
+    """
+    entries = p * (p + 1) // 2 - p - moved * (moved + 1) // 2
+    told = max(moved + q for q in range(p - moved) if q * p - q * (q - 1) // 2 <= entries)
     if asked is None:
-        return range(d, max(d + 1, most - 1))
-    if not d <= asked < p:
+        return range(d, max(d + 1, min(most - 1, told + 1)))
+    if not d <= asked <= told:
         raise ValueError(
-            f"n_latents={asked} must be at least {d}, the number of targeted latents, and less than the {p} features"
+            f"n_latents={asked} must be at least {d}, the number of targeted latents, and at most {told}: more cannot "
+            f"be told from noise of {p} features"
         )
     return range(asked, asked + 1)
 

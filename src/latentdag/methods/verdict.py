@@ -26,10 +26,11 @@ NOISY = "Every feature has noise of its own, half of them {share:.0%} of their v
 WHY = " (BIC prefers this to exact features by {gap:.0f})"
 EXACT = "Features are taken as exact: BIC prefers this to noise of single features by {gap:.0f}."
 HINT = (
-    "But every feature may have noise of its own (BIC prefers this by {gap:.0f}), and edges may be that noise: fit "
-    "again with noise='auto', and compare."
+    "The fit takes features as exact, and they seem to have noise of their own (BIC prefers this by {gap:.0f}), which "
+    "passes for causes: no edge is called. Fit again with noise='auto'."
 )
 FLOOR = "Of some features the noise cannot be told from none: {listed}."
+SILENT = "Some features hold nothing but noise: {listed}."
 TARGETS_HINT = (
     "But {which} may hit several latents, or one that other contexts hit: fit again with targets='learn', and compare."
 )
@@ -42,6 +43,9 @@ NOT_SHARED = "The contexts of {group} do not share a target: {which}."
 FEWER = "The data show {found} latents, not the {asked} that were asked for."
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
 FINE = "Nothing speaks against this fit."
+
+#: Share of a feature's variance from which on its noise is all of it.
+ALL_NOISE = 0.99
 
 #: Shares of its edges that must be expected to be right for a graph to be called settled, and to raise no warning.
 SETTLED, NO_WARNING = 0.9, 2 / 3
@@ -78,7 +82,9 @@ class Verdict:
 def verdict_of(fit: "Fit") -> Verdict:
     """Return the verdict on a fit: contexts that are idle come first."""
     converged = () if fit.converged else (NOT_CONVERGED,)
-    reasons = (*idle_reasons(fit), *_target_reasons(fit), *_unsettled(fit), *converged)
+    gap = fit.details.get("noise_hint")
+    noisy = () if gap is None else (HINT.format(gap=gap),)
+    reasons = (*idle_reasons(fit), *noisy, *_target_reasons(fit), *_unsettled(fit), *converged)
     return Verdict(reasons, (*_target_notes(fit), *_noise_notes(fit)))
 
 
@@ -121,20 +127,18 @@ def _noise_notes(fit: "Fit") -> Iterator[str]:
     psi, bic = fit.model.feature_noise, dict(fit.details.get("noise_bic", {}))
     exact = bic.pop("exact", None)
     if psi is None:
-        if "noise_hint" in fit.details:
-            yield HINT.format(gap=fit.details["noise_hint"])
-        elif exact is not None:
+        if exact is not None:
             yield EXACT.format(gap=min(bic.values()) - exact)
         return
-    share = np.median(psi / np.mean([np.diagonal(fit.model.covariance(c)) for c in fit.model.contexts], axis=0))
+    share = psi / np.mean([np.diagonal(fit.model.covariance(c)) for c in fit.model.contexts], axis=0)
     why = "" if exact is None else WHY.format(gap=exact - min(bic.values()))
     background = fit.details["n_factors"] - fit.model.n_latents
     beside = f", and {background} factors that no context targets" if background > 0 else ""
-    yield NOISY.format(share=share, beside=beside, why=why)
-    floor = fit.details.get("noise_at_floor", [])
-    if floor:
-        listed = lb.listed(floor)
-        yield FLOOR.format(listed=listed)
+    yield NOISY.format(share=np.median(share), beside=beside, why=why)
+    silent = [name for name, each in zip(fit.model.feature_names, share, strict=True) if each > ALL_NOISE]
+    for text, names in ((FLOOR, fit.details.get("noise_at_floor", [])), (SILENT, silent)):
+        if names:
+            yield text.format(listed=lb.listed(names))
 
 
 def _unsettled(fit: "Fit") -> list[str]:

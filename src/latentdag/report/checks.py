@@ -246,7 +246,9 @@ def _condition(results: "Results") -> Found:
     if r < model.n_features:
         within = words["within"].format(r=r, features=model.n_features)
     if r > model.n_latents:
-        background = words["background"].format(more=r - model.n_latents)
+        factors = results.fit.details.get("n_factors", model.n_latents) - model.n_latents
+        kind, beside = "background" if model.feature_noise is None else "noise", words["beside"] if factors else ""
+        background = words[kind].format(more=r - model.n_latents, beside=beside.format(n=factors))
     status = "warn" if value > STRAINED else "note" if value > CALM else "good"
     return status, status, {"value": show(value, "number"), "within": within, "background": background}
 

@@ -92,6 +92,7 @@ def changed(
     {'idle': 'nothing changed', 'real': ''}
     """
     check_design(m)
+    m = m.with_shared_noise()
     free = not (means and m.has_means)
     W, mu, S = _coordinates(m, free)
     hits = [frozenset([c]) if targets is None else _names(targets, c) for c in m.contexts[1:]]

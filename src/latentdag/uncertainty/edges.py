@@ -34,6 +34,10 @@ NOT_EXPLORED = (
     "more graphs are near the best than could be weighed: probabilities may be too sure, and more samples would help"
 )
 NOT_ARRIVED = "the optimiser stopped before the maximum, where no test holds: no edge is called"
+TAKEN_FOR_EXACT = (
+    "these features look noisy, and the fit takes them as exact, where noise passes for causes: no edge is called; fit "
+    "again with noise='auto'"
+)
 NO_RELATIONS = "the fit did not weigh other orders, so nothing is known about how sure this one is"
 
 
@@ -49,7 +53,8 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     p_value = 2 * stats.norm.sf(np.abs(table["z"]))
     n_pairs = fit.model.n_latents * (fit.model.n_latents - 1) // 2
     table["probability"] = _probabilities(fit, table)
-    doubt = 1 - table["probability"].fillna(1.0) if fit.converged else 1.0
+    why_not = why_no_edge(fit)
+    doubt = 1.0 if why_not else 1 - table["probability"].fillna(1.0)
     table["p_value"] = np.maximum(p_value, doubt)
     table["q_value"] = np.maximum(benjamini_hochberg(p_value, n_pairs), doubt)
     table = table[COLUMNS]
@@ -60,10 +65,16 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     table = table.loc[shown]  # idle latents carry none
     position = {name: i for i, name in enumerate(fit.order)}
     table = table.sort_values(["source", "target"], key=lambda column: column.map(position), ignore_index=True)
-    notes = [found.attrs["note"], "" if fit.details.get("explored", True) else NOT_EXPLORED]
-    notes += [] if fit.converged else [NOT_ARRIVED]
+    notes = [found.attrs["note"], "" if fit.details.get("explored", True) else NOT_EXPLORED, why_not]
     table.attrs["note"] = "; ".join(filter(None, notes))
     return table
+
+
+def why_no_edge(fit: "Fit") -> str:
+    """Return why no edge of a fit can be called; empty where they can."""
+    if not fit.converged:
+        return NOT_ARRIVED
+    return TAKEN_FOR_EXACT if "noise_hint" in fit.details else ""
 
 
 def _probabilities(fit: "Fit", table: pd.DataFrame) -> list[float]:
@@ -84,8 +95,10 @@ def supported_order(fit: "Fit", level: float) -> nx.DiGraph:
     graph.add_nodes_from(fit.order)
     if fit.options.graph is not None:
         graph.add_edges_from(fit.graph.edges)
-    known, idle = fit.details.get("relations", []), set(fit.idle_latents)
+    why_not, idle = why_no_edge(fit), set(fit.idle_latents)
+    known = [] if why_not else fit.details.get("relations", [])
     graph.add_edges_from((u, v) for u, v, joint in known if joint >= level and idle.isdisjoint((u, v)))
     closed = closure_graph(graph)
-    closed.graph["note"] = "" if "relations" in fit.details or fit.options.graph is not None else NO_RELATIONS
+    weighed = "relations" in fit.details or fit.options.graph is not None
+    closed.graph["note"] = why_not if weighed else NO_RELATIONS
     return closed
