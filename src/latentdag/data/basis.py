@@ -13,7 +13,7 @@ Where features have noise of their own, factors take the place of eigenvectors: 
 contexts have in common (:mod:`latentdag.core.factors`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal
@@ -32,10 +32,22 @@ from latentdag.data.sources.reader import Reader, rebatch
 #: Quantile of Tracy and Widom's law of the largest eigenvalue that noise exceeds once in a hundred times.
 ONE_IN_A_HUNDRED = 2.02
 
+#: Share of a feature's variance that dimensions leave and that is more than rounding.
+LEAST_REST = 1e-9
+
 #: Relative growth of the likelihood of factors, per sample, at which scoring takes over.
 ROUGHLY = 1e-3
 
+#: How names of a basis's arrays begin in files, and how exactly they must fit together there.
+PREFIX, SAME = "basis_", 1e-6
+
 Rank = int | Literal["auto"]
+
+
+def layout(r: str, p: str) -> dict[str, str]:
+    """Return what a file holds of a basis, for :class:`latentdag.data.schema.Layout`; letters are its sizes."""
+    shapes = {"W": f"f {r}{p}", "back": f"f {p}{r}", "center": f"f {p}", "rest": f"f {p}", "psi": f"f {p}"}
+    return {f"{PREFIX}{name}?": form for name, form in {**shapes, "at_floor": f"b {p}"}.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +84,8 @@ class Basis:
         return tuple(f"dimension {i + 1}" for i in range(len(self.W)))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by name, those that are not there left out."""
-        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "feature_names"}
+        """Return the arrays that are there, named as in files."""
+        found = {PREFIX + each.name: getattr(self, each.name) for each in fields(self) if each.name != "feature_names"}
         return {name: value for name, value in found.items() if value is not None}
 
     def noise(self, n_contexts: int, apart: np.ndarray | None) -> np.ndarray | None:
@@ -85,6 +97,26 @@ class Basis:
             return None
         N = np.repeat(np.eye(len(self.W))[None], n_contexts, axis=0)
         return N if apart is None else N + np.stack([(self.W * extra) @ self.W.T for extra in apart])
+
+    @property
+    def log_volume(self) -> float:
+        """log of the volume of the dimensions per volume of the features' range; zero where that is larger."""
+        return 0.0 if self.rest.any() else 0.5 * float(np.linalg.slogdet(self.W @ self.W.T)[1])
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray], names: Sequence[str] | None) -> "Basis | None":
+        """Return the basis among the arrays of a file, if there is one; ``ValueError`` if it is none."""
+        found = {name.removeprefix(PREFIX): value for name, value in arrays.items() if name.startswith(PREFIX)}
+        if not found and names is None:
+            return None
+        missing = {"W", "back", "center", "rest"} - set(found)
+        if missing or names is None or ("psi" in found) != ("at_floor" in found):
+            raise ValueError("parts of the basis are missing")
+        if not np.abs(found["W"] @ found["back"] - np.eye(len(found["W"]))).max() < SAME:
+            raise ValueError("basis_back does not lead back from basis_W")
+        if not all(np.isfinite(value).all() for value in found.values()) or (found.get("psi", found["rest"] + 1) <= 0).any():
+            raise ValueError("the basis holds values that are not finite, or noise that is not positive")
+        return cls(feature_names=tuple(names), **found)
 
     def same(self, other: "Basis | None") -> bool:
         """Return True if both have the same dimensions of the same features, to the last digit."""
@@ -237,8 +269,11 @@ class Shared:
         CV = self.C @ V
         back = np.linalg.solve(V.T @ CV, CV.T).T
         left = np.diagonal(self.C) - np.einsum("ij,ij->i", back, CV)
-        rest = np.maximum(left, 0.0) * self.scale**2
-        return Basis(V.T / self.scale, self.scale[:, None] * back, self.center, rest, tuple(names))
+        rest = np.where(left > LEAST_REST, left, 0.0) * self.scale**2
+        W, back = V.T / self.scale, self.scale[:, None] * back
+        if not rest.any():  # of all maps that say the same, the one within the features' range
+            W = np.linalg.pinv(back)
+        return Basis(W, back, self.center, rest, tuple(names))
 
     def directions(self, rank: Rank) -> np.ndarray:
         """Return orthonormal directions (p, r): those of most variance, and those in which means differ beside them."""

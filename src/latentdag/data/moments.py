@@ -19,7 +19,7 @@ from latentdag.core.linalg import PooledWhitening, range_axes, range_basis, symm
 from latentdag.data import labels as lb
 from latentdag.data.accumulate import EVERY_ROW, ContextSums, Sums, by_context, merged_sums
 from latentdag.data.adjust import adjusted, coefficients
-from latentdag.data.basis import Basis, BasisReader, Rank, Shared, check_rank
+from latentdag.data.basis import Basis, BasisReader, Rank, Shared, check_rank, layout
 from latentdag.data.checks import check_counts, check_covariance, check_distinct, check_noise, check_sizes, check_values
 from latentdag.data.collinear import FineScale
 from latentdag.data.counts import inverse_depths, log_rates, with_counting_noise
@@ -350,6 +350,11 @@ class Moments:
         return len(self.feature_names)
 
     @property
+    def source_features(self) -> tuple[str, ...]:
+        """Names of the features that were measured, and that fits are in: those behind dimensions."""
+        return self.feature_names if self.basis is None else self.basis.feature_names
+
+    @property
     def n_contexts(self) -> int:
         """Number K of contexts other than the control."""
         return len(self.contexts) - (self.control is not None)
@@ -454,6 +459,11 @@ class Moments:
         arrays = {name: getattr(self, name) for name in self._stacked()}
         if self.fine is not None:
             arrays |= {"fine_axes": self.fine.axes, "fine_covariances": self.fine.covariances}
+        if self.basis is not None:
+            arrays |= self.basis.arrays()
+            meta["source_features"] = list(self.basis.feature_names)
+            if self.noise is not None:
+                arrays["noise_covariances"] = arrays.pop("noise")
         save_arrays(path, _FILE, arrays, meta)
 
     @classmethod
@@ -487,7 +497,12 @@ class Moments:
         with naming_file(path, "noise"):
             if noise is not None:
                 noise = check_noise(noise, S, counts, contexts, names)
-        return cls(tuple(contexts), control, counts, means, S, names, fine, rests, outliers, noise)
+        with naming_file(path, "basis"):
+            basis = Basis.of(arrays, meta.get("source_features"))
+            noise = arrays.get("noise_covariances", noise)
+            if noise is not None and noise.ndim > 2 and (basis is None or basis.psi is None or np.isnan(noise).any()):
+                raise ValueError("noise_covariances are of factors only, and finite")
+        return cls(tuple(contexts), control, counts, means, S, names, fine, rests, outliers, noise, basis)
 
 
 def _of_rows(X: Any, contexts: Any, control: Hashable | None, **options: Any) -> Moments:
@@ -796,6 +811,11 @@ def _merge(a: Moments, b: Moments) -> Moments:
         )
     if a.control is not None and b.control is not None and a.control != b.control:
         raise ValueError(f"cannot merge: the control is {a.control!r} on one side and {b.control!r} on the other")
+    if a.basis is not b.basis and (a.basis is None or not a.basis.same(b.basis)):
+        raise ValueError(
+            "cannot merge moments in different dimensions: make the second shard with the basis of the first, "
+            "rank=first.basis"
+        )
     if (a.outliers is None) != (b.outliers is None):
         raise ValueError("cannot merge robust moments with others: make all shards with robust=True, or none")
     if (a.noise is None) != (b.noise is None):
@@ -817,11 +837,11 @@ def _merge(a: Moments, b: Moments) -> Moments:
     sums = Sums(counts, means, scatters, axes, along, outlying)
     made = _of_sums(present, control, a.feature_names, sums, a.outliers is not None)
     if a.noise is not None:
-        total = np.zeros_like(made.means)
+        total = np.zeros((len(present), *a.noise.shape[1:]))
         for m in (a, b):
-            total[[present.index(label) for label in m.contexts]] += m.counts[:, None] * m.noise
-        made = replace(made, noise=total / counts[:, None])
-    return made._control_first()
+            total[[present.index(label) for label in m.contexts]] += (m.counts * m.noise.T).T
+        made = replace(made, noise=(total.T / counts).T)
+    return replace(made, basis=a.basis)._control_first()
 
 
 def _sums(m: Moments, i: int, fine: FineScale | None) -> ContextSums:
@@ -833,10 +853,11 @@ def _sums(m: Moments, i: int, fine: FineScale | None) -> ContextSums:
 
 _FILE = Layout(
     "Moments",
-    {"contexts": [lb.from_json], "has_control": bool, "feature_names": [str]},
+    {"contexts": [lb.from_json], "has_control": bool, "feature_names": [str], "source_features?": [str]},
     {
         "counts": "i k", "means": "f kp", "rests?": "f kp", "covariances": "f kpp", "fine_axes?": "f pp",
-        "fine_covariances?": "f kpp", "outliers?": "i k", "noise?": "f kp",
+        "fine_covariances?": "f kpp", "outliers?": "i k", "noise?": "f kp", "noise_covariances?": "f kpp",
+        **layout("p", "q"),
     },
     {"k": "contexts", "p": "feature_names"},
 )  # fmt: skip

@@ -78,7 +78,8 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
         raise ValueError(
             f"{d} latents are targeted, but the data have only {r} dimensions. Contexts that hit the same latent must "
             "say so: targets={context: latent name, …} (see latentdag.same_target_groups)"
-            + ("" if m.fine else "; of nearly collinear features, Moments.from_samples keeps more than covariances do")
+            + (f", or the moments a rank of at least {d}" if m.basis else "")
+            + ("" if m.fine or m.basis else "; of nearly collinear features, Moments.from_samples keeps more than covariances do")
         )
     if options.unintervened == "upstream":
         latents, d = [*latents, *_other_names(latents, r - d)], r

@@ -90,7 +90,8 @@ def fit(
             found = METHODS[method](m, chosen)
     if method == "likelihood" and chosen.noise == "none" and m.noise is None and m.n_features <= HINT_UP_TO:
         found = replace(found, details={**found.details, **noise_hint(found, m)})
-    return found if method == "exact" else with_idle(found, m, data)
+    found = found if method == "exact" else with_idle(found, m, data)
+    return found if m.basis is None or found.model.basis is not None else found.in_features(m.basis)
 
 
 def noise_hint(found: Fit, m: Moments) -> dict[str, Any]:
@@ -137,7 +138,7 @@ def in_factors(
 
 def _in_latents(model: LatentModel, m: Moments, data: Samples | None) -> tuple[Moments, Samples | None]:
     """Return moments, and samples, of the latents' unbiased estimates."""
-    return _mixtures(model.unmixing, model.latents, m, data)
+    return _mixtures(model.seen_by(m).unmixing, model.latents, m, data)
 
 
 def _mixtures(W: np.ndarray, names: Sequence[str], m: Moments, data: Samples | None) -> tuple[Moments, Samples | None]:
@@ -146,5 +147,5 @@ def _mixtures(W: np.ndarray, names: Sequence[str], m: Moments, data: Samples | N
     mixed = Moments.from_covariances(W @ m.covariances @ W.T, m.counts, means=m.means @ W.T, **labels)
     if data is None:
         return mixed, None
-    blocks = context_blocks(data, m.contexts, m.n_features)
+    blocks = context_blocks(data, m.contexts, len(m.source_features), m.basis)
     return mixed, [(X @ W.T, [m.contexts[k]] * len(X)) for k, X in blocks]
