@@ -12,6 +12,7 @@ targets and enough samples, only the true control passes.
 
 import warnings
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,7 @@ def _one(m: Moments, control: Hashable, data: Samples | None, group: bool, optio
     turned = Moments.from_covariances(
         m.covariances, m.counts, contexts=m.contexts, control=control, means=m.means, feature_names=m.feature_names
     )
+    turned = replace(turned, basis=m.basis)
     row = {"loglik": np.nan, "statistic": np.nan, "dof": np.nan, "p_value": np.nan}
     try:
         with warnings.catch_warnings():

@@ -88,7 +88,8 @@ def fit(
             raise TypeError(f"method {method!r} searches nothing, so it takes no start")
         else:
             found = METHODS[method](m, chosen)
-    if method == "likelihood" and chosen.noise == "none" and m.noise is None and m.n_features <= HINT_UP_TO:
+    hint = chosen.noise == "none" and m.noise is None and m.basis is None and m.n_features <= HINT_UP_TO
+    if method == "likelihood" and hint:
         found = replace(found, details={**found.details, **noise_hint(found, m)})
     found = found if method == "exact" else with_idle(found, m, data)
     return found if m.basis is None or found.model.basis is not None else found.in_features(m.basis)

@@ -251,6 +251,10 @@ class Fit:
 
         return score(self, m, m_train, **options)
 
+    def seen_by(self, m: "Moments") -> "Fit":
+        """Return the same fit with its model in the coordinates of moments; see :meth:`LatentModel.seen_by`."""
+        return self if m.basis is None else replace(self, model=self.model.seen_by(m))
+
     def in_features(self, basis: "Basis") -> "Fit":
         """Return a fit to dimensions as one of the features behind them, in the paper's scaling there."""
         model = self.model.in_features(basis).rescaled("paper")
@@ -261,12 +265,11 @@ class Fit:
     def summary(self, n_features: int = 3) -> str:
         """Return a table for people: each latent, sources first, with its contexts, parents and strongest features."""
         model, scaled = self.model, self.model.rescaled("unit-variance")
-        rows = []
+        loadings, rows = scaled.covariance_with_latents, []
         for name in self.order:
             i = model.latents.index(name)
             parents = sorted(self.graph.predecessors(name), key=lambda p: -abs(weight_of(scaled, name, p)))
-            # loadings: covariance of each feature with the latent, in units of the latent's deviation
-            loading = scaled.covariance() @ scaled.unmixing[i]
+            loading = loadings[:, i]  # in units of the latent's deviation
             top = np.argsort(-np.abs(loading), kind="stable")[:n_features]
             rows.append(
                 {

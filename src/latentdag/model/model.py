@@ -413,11 +413,17 @@ class LatentModel:
             unmixing=self.unmixing @ basis.back,
             offset=basis.W @ (self.offset - basis.center),
             loadings=None if self.loadings is None else basis.W @ self.loadings,
-            residual=None if len(basis.W) == self.n_latents else residual,
+            residual=residual if noise is not None or len(basis.W) > self.n_latents else None,
             feature_noise=None if noise is None else np.square(basis.W) @ noise,
             feature_names=basis.names,
             basis=None,
         )
+
+    @property
+    def covariance_with_latents(self) -> np.ndarray:
+        """Covariances (p, d) of features with latents in the control; of noisy ones, with the latents' estimates."""
+        made = self.mixing @ self.law().latent_covariance
+        return made if self.feature_noise is None else made + np.asarray(self.residual) @ self.unmixing.T
 
     def seen_by(self, m: Moments) -> "LatentModel":
         """Return the model in the coordinates of moments of its features, or of its dimensions."""
