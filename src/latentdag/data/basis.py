@@ -21,13 +21,16 @@ from typing import Any, Literal
 import numpy as np
 from scipy import linalg
 
-from latentdag.core.factors import FactorProblem
+from latentdag.core.factors import FactorModel, FactorProblem
 from latentdag.core.linalg import RANK_TOLERANCE
 from latentdag.data.accumulate import Sums, add_gram, mirror_lower
 from latentdag.data.adjust import RANK_TOLERANCE as LEAST_VARIANCE
 from latentdag.data.adjust import residual_covariances, solved
 from latentdag.data.matrices import as_dense, as_rows, is_sparse
 from latentdag.data.sources.reader import Reader, rebatch
+
+#: Features up to which all eigenvectors are factored; iterations where there are more; eigenvectors looked at first.
+EXACT, ITERATIONS, FIRST = 2000, 20, 64
 
 #: Quantile of Tracy and Widom's law of the largest eigenvalue that noise exceeds once in a hundred times.
 ONE_IN_A_HUNDRED = 2.02
@@ -264,7 +267,7 @@ class Shared:
                 "would show by chance: name a rank if you know better"
             )
         if noisy:
-            return self._factors(V.shape[1], tuple(names))
+            return self._factors(V, tuple(names))
         V = V * np.where(V[np.abs(V).argmax(axis=0), np.arange(V.shape[1])] < 0, -1.0, 1.0)
         CV = self.C @ V
         back = np.linalg.solve(V.T @ CV, CV.T).T
@@ -279,12 +282,12 @@ class Shared:
         """Return orthonormal directions (p, r): those of most variance, and those in which means differ beside them."""
         (K, p), free = self.away.shape, self.N - len(self.away)
         edge = largest_of_noise(free, p) / free
-        if rank == "auto":
-            w, V = linalg.eigh(self.C, subset_by_value=(edge, np.inf))
-        else:
-            w, V = linalg.eigh(self.C, subset_by_index=(max(p - rank - 1, 0), p - 1))
-        kept = w > RANK_TOLERANCE * w.max(initial=0.0)
-        w, V = w[kept][::-1], V[:, kept][:, ::-1]
+        k = FIRST if rank == "auto" else rank + 1
+        w, V = leading(self.C, k)
+        while rank == "auto" and len(w) < p and w[-1] > edge:
+            w, V = leading(self.C, k := 2 * k)
+        kept = w > (edge if rank == "auto" else RANK_TOLERANCE * w[0])
+        w, V = w[kept], V[:, kept]
         if rank == "auto":
             beside, means = self._differing(V, edge)
             return np.hstack([V, means[:, :beside]])
@@ -305,18 +308,41 @@ class Shared:
         found /= np.maximum(np.linalg.norm(found, axis=0), np.finfo(float).tiny)
         return int((s2 > largest * largest_of_noise(K, p) / self.N).sum()), found
 
-    def _factors(self, r: int, names: tuple[str, ...]) -> Basis:
-        """Return r factors of features with noise of their own, by maximum likelihood from what contexts share."""
-        still = np.flatnonzero(np.diagonal(self.C) < 0.5)
+    def _factors(self, V: np.ndarray, names: tuple[str, ...]) -> Basis:
+        """Return factors of features with noise of their own, by maximum likelihood from what contexts share.
+
+        As many as there are directions V (p, r), where the search begins.
+        """
+        r, still = V.shape[1], np.flatnonzero(np.diagonal(self.C) < 0.5)
         if len(still) or r >= len(names):
             what = f"feature {names[still[0]]!r} does not vary" if len(still) else f"{r} factors need more features"
             raise ValueError(f"{what}, so its noise cannot be found: leave it out, or take a lower rank")
         least = None if self.counting is None else self.n @ self.counting / self.N / self.scale**2
         problem = FactorProblem(np.array([float(self.N)]), self.C[None], self.away.T @ self.away, least)
-        found = problem.polish(problem.fit(r, tolerance=ROUGHLY / self.N))
+        signal = np.maximum(np.einsum("pi,pi->i", V, self.C @ V) - 1, 0.0)
+        psi = np.clip(1 - np.square(V) @ signal, np.exp(problem.low), np.exp(problem.high))
+        start = FactorModel(-np.inf, psi, np.linalg.qr(V / np.sqrt(psi)[:, None])[0], np.zeros(len(psi), dtype=bool))
+        found = problem.polish(problem.fit(r, start, ROUGHLY / self.N))
         psi = found.psi * self.scale**2
         back = np.sqrt(psi)[:, None] * found.Q
         return Basis(found.W / self.scale, back, self.center, psi, names, psi, found.at_floor)
+
+
+def leading(C: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k largest eigenvalues of C (p, p), the largest first, and their eigenvectors (p, k).
+
+    Of a large matrix by iteration on twice as many vectors, which a factorisation would take minutes for.
+    """
+    p = len(C)
+    k = min(k, p)
+    if p <= EXACT or 4 * k > p:
+        w, V = linalg.eigh(C, subset_by_index=(p - k, p - 1))
+        return w[::-1], V[:, ::-1]
+    X = np.random.default_rng(0).standard_normal((p, 2 * k))
+    for _ in range(ITERATIONS):
+        X = np.linalg.qr(C @ X)[0]
+    w, U = np.linalg.eigh(X.T @ (C @ X))
+    return w[: k - 1 : -1], X @ U[:, : k - 1 : -1]
 
 
 def largest_of_noise(n: int, p: int) -> float:
