@@ -286,6 +286,8 @@ class Shared:
         w, V = leading(self.C, k)
         while rank == "auto" and len(w) < p and w[-1] > edge:
             w, V = leading(self.C, k := 2 * k)
+        if rank == "auto":
+            edge = self._edge(w[w > edge])
         kept = w > (edge if rank == "auto" else RANK_TOLERANCE * w[0])
         w, V = w[kept], V[:, kept]
         if rank == "auto":
@@ -296,6 +298,19 @@ class Shared:
         beside = min(self._differing(V[:, :rank], w[rank])[0], rank)
         V = V[:, : rank - beside]
         return np.hstack([V, self._differing(V, w[rank])[1][:, :beside]])
+
+    def _edge(self, above: np.ndarray) -> float:
+        """Return the eigenvalue that noise exceeds once in a hundred times; ``above`` are those that no noise seems.
+
+        Rows that differ in how noisy they are, as those of counts do, spread eigenvalues as fewer equal rows would: so
+        few that the squares of all others have this mean.
+        """
+        p, rest = len(self.C), len(self.C) - len(above)
+        mean = max(np.trace(self.C) - above.sum(), 0.0) / max(rest, 1)
+        square = max(np.vdot(self.C, self.C) - np.square(above).sum(), 0.0) / max(rest, 1)
+        spread = square / mean**2 - 1 if mean > 0 else 0.0
+        n = int(min(self.N - len(self.n), p / max(spread, 1e-9)))
+        return largest_of_noise(n, p) / max(n, 1)
 
     def _differing(self, V: np.ndarray, largest: float) -> tuple[int, np.ndarray]:
         """Return in how many directions beside V means differ by more than noise, and directions (p, K), those first.

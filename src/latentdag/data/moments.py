@@ -633,7 +633,7 @@ def moments(
 class _Asked:
     """What is asked of a reader: the options of :func:`moments` of these names, checked.
 
-    Without ``split_every`` blocks come in order, also those of a Dask array. ``dimensions`` is for :class:`Plan`.
+    Without ``split_every`` blocks come in order, also those of a Dask array. The last two are for :class:`Plan`.
     """
 
     control: Hashable | None
@@ -649,12 +649,13 @@ class _Asked:
     memory_limit: float | None
     split_every: int | None
     dimensions: str = ""
+    counted: bool = False
 
     def plan(self, reader: Reader, pooled: bool = False) -> Plan:
         """Return the plan of a pass."""
         options = {"dense": self.robust and not pooled, "counts": self.counts, "pooled": pooled}
         plan = prepare(reader, self.control, self.adjust, self.block_rows, **options)
-        return replace(plan, dimensions=self.dimensions)
+        return replace(plan, dimensions=self.dimensions, counted=plan.counted or self.counted)
 
     def over(self, reader: Reader, plan: Plan) -> Callable[..., list[Any]]:
         """Return what maps a function over all blocks."""
@@ -723,7 +724,8 @@ def _in_dimensions(reader: Reader, asked: _Asked, rank: "Rank | Basis", noise: s
             shared = Shared.of(sums, n, len(reader.feature_names), asked.counts)
             basis = shared.basis(rank, asked.counts or noise == "features", reader.feature_names)
     file = None if asked.checkpoint is None else f"{os.fspath(asked.checkpoint)}.second"
-    second = replace(asked, counts=False, depth=None, checkpoint=file, dimensions=told)
+    quiet = plan.counted or plan.sparse_products  # no single rows to warn of, as in the features
+    second = replace(asked, counts=False, depth=None, checkpoint=file, dimensions=told, counted=quiet)
     made = _of_reader(BasisReader(reader, basis, plan.block_rows, inverse), second)
     if before is not None and reader.identity() != before:
         raise ValueError(f"{reader.name} changed while it was read, so its two passes do not belong together: run again")
