@@ -147,7 +147,8 @@ def block_sums(
     if checkpoint is not None:
         file = ProgressFile(checkpoint, reader.identity(), plan.options(), checkpoint_seconds)
         done = file.restore(sums, plan.block_rows)
-    with Progress(f"moments of {reader.name}", -(-reader.n_rows // plan.block_rows), progress) as bar:
+    what = "shared dimensions" if plan.pooled else "moments"
+    with Progress(f"{what} of {reader.name}", -(-reader.n_rows // plan.block_rows), progress) as bar:
         if bar.show:
             bar.stream.write(f"{note}\n")
         bar.advance(done)
