@@ -111,8 +111,8 @@ def test_few_dimensions_of_many_features_have_the_graph_and_its_loadings():
     found = fit.model.transform(pd.DataFrame(X, columns=[f"x{j}" for j in range(160)]))[list(truth.latents)]
     assert (np.abs([np.corrcoef(Z[:, i], found.to_numpy()[:, i])[0, 1] for i in range(4)]) > 0.999).all()
     assert fit.model.mixing.shape == (160, 4)
-    record = ld.report.collect(fit, moments=m, tests=False).latents[0] if hasattr(ld.report, "collect") else None
-    assert record is None or record["features"][0]["feature"].startswith("x")
+    record = ld.report.collect(fit, moments=m, tests=False)["latents"][0]
+    assert record["features"][0]["feature"].startswith("x")
 
 
 # ---- the moments -------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_rows_that_differ_in_noise_are_hardly_ever_dimensions():
         found.append((shared.directions("auto").shape[1], (np.linalg.eigvalsh(shared.C) > plain).sum()))
     ours, plain = np.mean(found, axis=0)
     assert np.max(found, axis=0)[0] <= 1
-    assert ours <= 0.35 < 2 < plain
+    assert ours <= 0.35 < 1.5 < plain
 
 
 def test_large_matrices_are_iterated_to_the_same_span(monkeypatch):
@@ -252,7 +252,7 @@ def test_factors_of_noisy_features_give_the_fit_of_the_features():
     ratio = (errors[1]["std_error"] / errors[0]["std_error"])[free]
     assert 0.98 < ratio.min() < ratio.max() < 1.05
     assert b.noise_options == {"noise": "features", "n_latents": 4}
-    assert ld.bootstrap(m, 2, fit=b).failures == 0
+    assert not ld.bootstrap(m, 2, fit=b).failures
     assert ld.omnibus_test(b, m).p_value > 1e-3
 
 
@@ -342,7 +342,7 @@ def test_a_killed_run_goes_on_in_either_pass(blocks, tmp_path, monkeypatch):
     assert 100 - left[0] <= 20 - blocks + 1  # what was done is not done again
     expected = stream.moments(X, labels, "control", rank=4, block_rows=100)
     np.testing.assert_array_equal(found.covariances, expected.covariances)
-    with pytest.raises(ValueError, match="belongs to other work: .*shared dimensions changed"):
+    with pytest.raises(ValueError, match=r"belongs to other work: .*shared dimensions changed"):
         stream.moments(X, labels, "control", **{**options, "rank": 3})
     with pytest.warns(SourceChangedWarning):
         stream.moments(X + 1, labels, "control", **options)

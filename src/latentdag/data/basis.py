@@ -117,7 +117,8 @@ class Basis:
             raise ValueError("parts of the basis are missing")
         if not np.abs(found["W"] @ found["back"] - np.eye(len(found["W"]))).max() < SAME:
             raise ValueError("basis_back does not lead back from basis_W")
-        if not all(np.isfinite(value).all() for value in found.values()) or (found.get("psi", found["rest"] + 1) <= 0).any():
+        positive = (found.get("psi", found["rest"] + 1) > 0).all()
+        if not (positive and all(np.isfinite(value).all() for value in found.values())):
             raise ValueError("the basis holds values that are not finite, or noise that is not positive")
         return cls(feature_names=tuple(names), **found)
 
@@ -129,7 +130,7 @@ class Basis:
         return mine.keys() == theirs.keys() and all(np.array_equal(mine[name], theirs[name]) for name in mine)
 
     def coordinates(self, rows: Any, inverse: np.ndarray | None = None) -> np.ndarray:
-        """Return the dimensions (n, r) of rows (n, p), dense or csr; of counts, per depth whose inverse (n,) is given."""
+        """Return the dimensions (n, r) of rows (n, p), dense or csr; of counts with ``inverse`` (n,), 1 / depth."""
         if is_sparse(rows):
             Y = np.asarray(rows @ self.W.T)
             return (Y if inverse is None else Y * inverse.reshape(-1, 1)) - self.W @ self.center
@@ -280,7 +281,7 @@ class Shared:
 
     def directions(self, rank: Rank) -> np.ndarray:
         """Return orthonormal directions (p, r): those of most variance, and those in which means differ beside them."""
-        (K, p), free = self.away.shape, self.N - len(self.away)
+        p, free = len(self.C), self.N - len(self.n)
         edge = largest_of_noise(free, p) / free
         k = FIRST if rank == "auto" else rank + 1
         w, V = leading(self.C, k)

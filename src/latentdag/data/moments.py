@@ -728,7 +728,7 @@ def _in_dimensions(reader: Reader, asked: _Asked, rank: "Rank | Basis", noise: s
     second = replace(asked, counts=False, depth=None, checkpoint=file, dimensions=told, counted=quiet)
     made = _of_reader(BasisReader(reader, basis, plan.block_rows, inverse), second)
     if before is not None and reader.identity() != before:
-        raise ValueError(f"{reader.name} changed while it was read, so its two passes do not belong together: run again")
+        raise ValueError(f"{reader.name} changed while it was read: its two passes do not belong together. Run again")
     return replace(made, basis=basis, noise=basis.noise(len(n), None if shared is None else shared.counting_apart()))
 
 
@@ -746,8 +746,8 @@ def _check_dimensions(reader: Reader, asked: _Asked, rank: "Rank | Basis", noise
         raise ValueError("the noise of counts is found in the first pass, which a given basis leaves out: give a rank")
     if rank.feature_names != names:
         raise ValueError(
-            f"{reader.name}: the basis is of {len(rank.feature_names):,} features, from {rank.feature_names[0]!r} on, and "
-            f"these are {len(names):,}, from {names[0]!r} on: give the same features"
+            f"{reader.name}: the basis is of {len(rank.feature_names):,} features, from {rank.feature_names[0]!r} on, "
+            f"and these are {len(names):,}, from {names[0]!r} on: give the same features"
         )
 
 
@@ -838,7 +838,7 @@ def _merge(a: Moments, b: Moments) -> Moments:
     counts, means, scatters, along, outlying = (np.array(part) for part in zip(*found, strict=True))
     sums = Sums(counts, means, scatters, axes, along, outlying)
     made = _of_sums(present, control, a.feature_names, sums, a.outliers is not None)
-    if a.noise is not None:
+    if a.noise is not None and b.noise is not None:
         total = np.zeros((len(present), *a.noise.shape[1:]))
         for m in (a, b):
             total[[present.index(label) for label in m.contexts]] += (m.counts * m.noise.T).T

@@ -34,7 +34,7 @@ LOOK = 2048
 #: Values of the rows that are looked at for outliers, at most.
 SAMPLE_VALUES = 2**23
 
-#: Matrices p × p at once where all rows are summed as one context: sums, correlations, and what their eigenvectors take.
+#: Matrices p × p at once where all rows are summed as one context: sums, correlations, and what eigenvectors take.
 POOLED_MATRICES = 4
 
 #: Share of the free memory that moments may take unless the user sets ``memory_limit``.

@@ -183,8 +183,8 @@ def _checked(fit: "Fit", m: Moments, data: Samples | None) -> Uncertainty:
     """Return the uncertainty of a fit; ``ValueError`` if it has none, or if the moments are of other features."""
     if m.source_features != tuple(fit.model.feature_names):
         raise ValueError(
-            f"the moments have {len(m.source_features)} features {list(m.source_features)[:3]}…, the fit {fit.model.n_features} "
-            f"{list(fit.model.feature_names)[:3]}…: they must be the same"
+            f"the moments have {len(m.source_features)} features {list(m.source_features)[:3]}…, the fit "
+            f"{fit.model.n_features} {list(fit.model.feature_names)[:3]}…: they must be the same"
         )
     uncertainty = fit.uncertainty(data)
     if uncertainty.covariance is None:

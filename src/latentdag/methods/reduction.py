@@ -233,14 +233,14 @@ def _of_basis(m: Moments, basis: Basis, n: np.ndarray, options: Options) -> Redu
     """Return the factor step that was made when the rows were read: from what all contexts have in common."""
     if basis.psi is None or basis.at_floor is None or m.noise is None:
         raise ValueError(
-            f"noise={options.noise!r} is of features, and these moments are of dimensions of features taken as exact: make "
-            "them with latentdag.stream.moments(…, rank=…, noise='features')"
+            f"noise={options.noise!r} is of features, and these moments are of dimensions of features taken as exact: "
+            "make them with latentdag.stream.moments(…, rank=…, noise='features')"
         )
     r = m.n_features
     if isinstance(options.noise, Mapping) or options.n_latents not in (None, r):
         raise ValueError(
-            f"the noise of these moments, and their {r} factors, were found when the rows were read: leave out n_latents "
-            "and noise variances, or make moments of another rank"
+            f"the noise of these moments, and their {r} factors, were found when the rows were read: leave out "
+            "n_latents and noise variances, or make moments of another rank"
         )
     eigenvalues, U = np.linalg.eigh(m.covariances - m.noise + np.eye(r))
     C = (U * np.maximum(eigenvalues - 1, 0.0)[:, None]) @ U.transpose(0, 2, 1)

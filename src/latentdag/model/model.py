@@ -406,7 +406,8 @@ class LatentModel:
         if basis is None:
             return self
         if residual is not None:
-            left = 0.0 if basis.psi is not None else (basis.W * basis.rest) @ basis.W.T  # it has no part in the dimensions
+            # of exact features, what dimensions leave has no part in them
+            left = 0.0 if basis.psi is not None else (basis.W * basis.rest) @ basis.W.T
             residual = basis.W @ residual @ basis.W.T - left
         return replace(
             self,
