@@ -39,6 +39,7 @@ GENES = 300  # of each program
 MEAN_COUNTS = 0.08  # of a gene in a cell, on average
 LOADING = 0.35
 BLOCK = 1000
+LABEL = 44  # characters
 TURNS = 3
 FIT_SECONDS = 300  # at most, unless --fit-seconds says otherwise
 
@@ -132,9 +133,14 @@ def analyse(path, contexts, fit_seconds):
         got = set(ld.fit(together, targets={f"P{i}": f"P{i}" for i in range(PROGRAMS)}).graph.edges)
         found["edges"] = f"{len(got & truth)} of {len(truth)}, and {len(got - truth)} others"
     signal.alarm(0)
-    found["pooling and fit"] = time.monotonic() - began
+    found["pooling and fit"] = now() - began
     found["peak in the end"] = peak()
-    print(json.dumps(found))
+    print(json.dumps({name: list(v) if isinstance(v, np.ndarray) else v for name, v in found.items()}))
+
+
+def now():
+    """Return wall and CPU seconds."""
+    return np.array([time.monotonic(), time.process_time()])
 
 
 def stop(*_):
@@ -207,24 +213,22 @@ def main():
         found = child("--part", "analyse", path, asked.contexts, asked.fit_seconds)
     p = min(asked.features, 4000)
     rate = child("--part", "rates", p)
-    print(f"{sizes[0]:,} perturbations x {sizes[1]:,} genes x {sizes[2]:,} cells, {density:.1%} of counts not zero; "
-          f"{PROGRAMS} programs; seed {SEED}, one model; commit {commit}")  # fmt: skip
-    print(
-        f"wall and CPU seconds, one BLAS thread; load of the machine {load:.1f} to {os.getloadavg()[0]:.1f} of 2 cores\n"
-    )
-    for name in ("first pass", "pooled covariance and dimensions", "second pass", "all of ld.stream.moments",
-                 "tests of every perturbation", "pooling and fit"):  # fmt: skip
-        print(f"{name:40} {found[name][0]:8.1f} s {found[name][1]:8.1f} s")
+    loads = f"{load:.1f} to {os.getloadavg()[0]:.1f}"
+    print(f"{sizes[0]:,} perturbations x {sizes[1]:,} genes x {sizes[2]:,} cells, {density:.1%} of counts not zero;")
+    print(f"{PROGRAMS} programs; rank={PROGRAMS}; seed {SEED}, one model; commit {commit}")
+    print(f"wall and CPU seconds, one BLAS thread; load of the machine {loads} of 2 cores\n")
+    stages = "first pass", "pooled covariance and dimensions", "second pass", "all of ld.stream.moments"
+    for name in (*stages, "tests of every perturbation", "pooling and fit"):
+        print(f"{name:{LABEL}} {found[name][0]:8.1f} s {found[name][1]:8.1f} s")
     whole = 8 * (sizes[0] + 1) * sizes[1] ** 2
-    print(f"\n{'peak memory of the reading process':40} {found['peak'] / 2**30:8.2f} GiB")
-    print(f"{'  in the end':40} {found['peak in the end'] / 2**30:8.2f} GiB")
-    print(f"{'moments':40} {found['moments'] / 2**20:8.1f} MiB (in features {whole / 2**30:,.0f} GiB)")
-    print(f"{'dimensions found':40} {found['dimensions']:8d}")
-    print(f"{'perturbations found to change something':40} {found['changed']}")
-    print(f"{'edges':40} {found['edges']}")
+    print(f"\n{'peak memory of the reading process':{LABEL}} {found['peak'] / 2**30:8.2f} GiB")
+    print(f"{'  in the end':{LABEL}} {found['peak in the end'] / 2**30:8.2f} GiB")
+    print(f"{'moments':{LABEL}} {found['moments'] / 2**20:8.1f} MiB (in features {whole / 2**30:,.1f} GiB)")
+    print(f"{'perturbations found to change something':{LABEL}} {found['changed']}")
+    print(f"{'edges':{LABEL}} {found['edges']}")
     print(f"(writing the file: {made:.0f} s, not counted)")
-    print(f"\nfirst pass on dense rows, p = {p:,}: {rate['share']:.0%} of the rate of X.T @ X ({rate['gflops']:.0f} GFlop/s), "
-          f"CPU seconds of one thread, median of {TURNS}")  # fmt: skip
+    speed = f"{rate['share']:.0%} of the rate of X.T @ X ({rate['gflops']:.0f} GFlop/s)"
+    print(f"\nfirst pass on dense rows, p = {p:,}: {speed}, CPU seconds, median of {TURNS}")
 
 
 if __name__ == "__main__":
