@@ -204,7 +204,8 @@ def main():
     if asked.part:
         name, *rest = asked.part
         {"simulate": lambda: print(json.dumps(simulate(rest[0], *map(int, rest[1:])))),
-         "analyse": lambda: analyse(rest[0], *map(int, rest[1:])), "rates": lambda: rates(int(rest[0]))}[name]()  # fmt: skip
+         "analyse": lambda: analyse(rest[0], *map(int, rest[1:])),
+         "rates": lambda: rates(int(rest[0]))}[name]()  # fmt: skip
         return
     sizes = asked.contexts, asked.features, asked.rows
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()

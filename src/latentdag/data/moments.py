@@ -840,8 +840,8 @@ def _merge(a: Moments, b: Moments) -> Moments:
     made = _of_sums(present, control, a.feature_names, sums, a.outliers is not None)
     if a.noise is not None and b.noise is not None:
         total = np.zeros((len(present), *a.noise.shape[1:]))
-        for m in (a, b):
-            total[[present.index(label) for label in m.contexts]] += (m.counts * m.noise.T).T
+        for m, noise in ((a, a.noise), (b, b.noise)):
+            total[[present.index(label) for label in m.contexts]] += (m.counts * noise.T).T
         made = replace(made, noise=(total.T / counts).T)
     return replace(made, basis=a.basis)._control_first()
 
