@@ -6,8 +6,9 @@ depths that differ. Then a fresh process reads the file with
 
     ld.stream.moments("screen.h5ad", "perturbation", "NT", counts=True, rank=30)
 
-on one BLAS thread, tests every perturbation (``ld.changed``, without the rows), pools those of one program, and fits. The table says how
-long each stage took, the peak of the process's memory (VmHWM), and what was found. At last it measures the first pass
+on one BLAS thread, tests every perturbation (``ld.changed``, without the rows), pools those of one program, and fits.
+The table says how long each stage took, the peak of the process's memory (VmHWM), and what was found. At last it
+measures the first pass
 on dense data as a share of the rate of ``X.T @ X``, both in CPU seconds of one thread, in turns.
 
     .venv/bin/python benchmarks/scale.py [--contexts 2000 --features 8000 --rows 300000] [--folder /tmp]
