@@ -147,8 +147,9 @@ class LatentDAG(TransformerMixin, BaseEstimator):
                 f"the moments have the control {m.control!r}, the estimator control={self.control!r}: leave "
                 f"that out, or build the moments with it; the contexts are {lb.count_table(m.contexts, m.counts)}"
             )
-        numbered = m.feature_names == tuple(f"x{j}" for j in range(m.n_features))
-        features = np.empty((0, m.n_features)) if numbered else pd.DataFrame(columns=list(m.feature_names))
+        names = m.source_features
+        numbered = names == tuple(f"x{j}" for j in range(len(names)))
+        features = np.empty((0, len(names))) if numbered else pd.DataFrame(columns=list(names))
         validate_data(self, features, skip_check_array=True)
         return self._keep(m)
 

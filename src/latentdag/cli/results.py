@@ -85,7 +85,7 @@ def read_result(folder: Path) -> tuple[Fit, Moments, Bootstrap | None, dict[str,
     kept = folder / "bootstrap.npz"
     bootstrap = Bootstrap.load(kept) if kept.is_file() else None
     found, m = Fit.load(folder / "fit.npz"), Moments.load(folder / "moments.npz")
-    if set(found.model.contexts) != set(m.contexts) or tuple(found.model.feature_names) != m.feature_names:
+    if set(found.model.contexts) != set(m.contexts) or tuple(found.model.feature_names) != m.source_features:
         raise FileError(folder / "moments.npz", "contexts", "not those of fit.npz: run 'latentdag fit' again")
     if bootstrap is not None and bootstrap.latents != found.order:
         raise FileError(kept, "latents", "not those of fit.npz: run 'latentdag fit' again")

@@ -7,6 +7,7 @@ The walk, front to back:
 ``prepare``      the plan: contexts, control, covariates, a first look at the rows, memory
 ``passes``       adds up blocks in order, and can go on where a killed run stopped
 ``dask_pass``    adds up a Dask array where its chunks are
+``basis``        dimensions that all contexts share, found in a first pass
 ``accumulate``   the one accumulator behind both passes
 ``blas``         the product that the accumulator is made of
 ``counts``       rows divided by their depth, and the noise of counting

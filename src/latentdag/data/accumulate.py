@@ -72,6 +72,8 @@ class Sums(NamedTuple):
     outlying : (K,) rows that weigh less than half
     sample : positions of contexts (m,) and rows (m, p), or None
         Some of the rows, to look whether a few of them carry much.
+    totals : (G, p), or None
+        Where all rows were summed as one context: the sum of the rows of each context.
     """
 
     counts: np.ndarray
@@ -81,11 +83,15 @@ class Sums(NamedTuple):
     along: np.ndarray
     outlying: np.ndarray
     sample: tuple[np.ndarray, np.ndarray] | None = None
+    totals: np.ndarray | None = None
 
 
 #: Sums of one context: count, mean (2, p), scatter, scatter along axes, outlying rows. Scatters are whole or packed
 #: lower triangles.
 ContextSums = tuple[float, np.ndarray, np.ndarray, np.ndarray, int]
+
+#: What all rows together are called, where they are summed as one context.
+EVERY_ROW = ("all rows",)
 
 #: Returns the weights (n,) of rows (n, p) of the context at a position; see :mod:`latentdag.data.robust`.
 Weigh = Callable[[int, np.ndarray], np.ndarray]
@@ -109,10 +115,12 @@ class Accumulator:
         Every row counts as much as this says; dense products only.
     divided : bool
         Rows are counts, to be divided by their depth; the last covariate is 1 / depth.
+    pooled : bool
+        All rows are summed as one context, and of each context only the sum of its rows is kept.
     """
 
     #: Attributes that a checkpoint keeps.
-    STATE = ("counts", "settled", "pilots", "totals", "scatters", "axes", "along")
+    STATE = ("counts", "settled", "pilots", "totals", "scatters", "axes", "along", "groups")
 
     def __init__(
         self,
@@ -123,9 +131,12 @@ class Accumulator:
         axes: np.ndarray | None = None,
         weigh: Weigh | None = None,
         divided: bool = False,
+        pooled: bool = False,
     ):
-        self.contexts, self.feature_names, self.sparse_products = contexts, feature_names, sparse_products
-        self.divided = divided
+        # sums of each context's rows, and of rates per depth: they need no more room than the names
+        self.groups = np.zeros((len(contexts) if pooled else 0, (1 + divided) * len(feature_names) - divided))
+        self.contexts = contexts = EVERY_ROW if pooled else contexts
+        self.feature_names, self.sparse_products, self.divided = feature_names, sparse_products, divided
         size, p = len(contexts), len(feature_names)
         self.weigh = weigh
         self.counts = np.zeros(size, dtype=np.int64 if weigh is None else np.float64)
@@ -152,6 +163,9 @@ class Accumulator:
         """
         if self.divided and covariates is not None:
             block = rates(block, covariates[:, -1], rows, self.feature_names)
+        if len(self.groups):
+            self.groups += context_totals(len(self.groups), block, codes, covariates, self.divided).toarray()
+            codes = np.zeros_like(codes)
         one = partial(self._add_dense, block, rows, covariates)
         if self.sparse_products:
             block = sparse.csr_matrix(block, dtype=float)
@@ -282,7 +296,8 @@ class Accumulator:
             self._add_outer(-1.0 / n, total, k)
             mirror_lower(self.scatters[k])
             mirror_lower(self.along[k])
-        return Sums(self.counts, means, self.scatters, self.axes, self.along, self.outlying)
+        totals = self.groups if len(self.groups) else None
+        return Sums(self.counts, means, self.scatters, self.axes, self.along, self.outlying, totals=totals)
 
 
 def _mean_within(part: np.ndarray) -> np.ndarray:
@@ -323,6 +338,21 @@ def add_sparse_scatter(part: Any, into: np.ndarray) -> None:
         right = columns[start:stop].T.tocsr()
         # Panels at and below the diagonal: a little more than half of all products.
         into[start:, start:stop] += (columns[start:] @ right).toarray()
+
+
+@_QUIET
+def context_totals(
+    n_contexts: int, block: Any, codes: np.ndarray, covariates: np.ndarray | None, divided: bool
+) -> sparse.csr_matrix:
+    """Return the sum of the rows of each context (K, p + c); the arguments are as for :meth:`Accumulator.add`.
+
+    Of rates of counts, the sums of rates per depth (K, p) are right of them.
+    """
+    members = sparse.csr_matrix((np.ones(len(codes)), (codes, np.arange(len(codes)))), (n_contexts, len(codes)))
+    parts = [members @ part for part in (block, covariates) if part is not None]
+    if divided and covariates is not None:
+        parts.append(members.multiply(covariates[:, -1]).tocsr() @ block)
+    return sparse.hstack([sparse.csr_matrix(part) for part in parts], format="csr")
 
 
 def density(block: Any) -> float:

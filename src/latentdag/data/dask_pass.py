@@ -9,11 +9,22 @@ The first look at the rows (:mod:`latentdag.data.prepare`) reads the first chunk
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from latentdag.data.accumulate import Accumulator, ContextSums, Sums, merged_sums, mirror_lower
+from latentdag.data.accumulate import (
+    EVERY_ROW,
+    Accumulator,
+    ContextSums,
+    Sums,
+    context_totals,
+    merged_sums,
+    mirror_lower,
+)
+from latentdag.data.counts import rates
 from latentdag.data.matrices import as_rows
 from latentdag.data.pilot import taken
 from latentdag.data.prepare import Plan, require_memory
@@ -38,20 +49,29 @@ def dask_sums(reader: Reader, plan: Plan, split_every: int, memory_limit: float 
         Partial results that meet in one task.
     memory_limit : bytes of this process, or None for 80 % of what is free
     """
-    # two of each matrix: packed parts, and what they become
-    require_memory(reader.name, len(plan.contexts), len(plan.names), 2, 0, memory_limit)
+    contexts, p, matrices = plan.size()
+    matrices = max(matrices, 2)  # packed parts, and what they become
+    require_memory(reader.name, contexts, p, matrices, 0, memory_limit, plan.dimensions)
     if split_every < 2:
         raise ValueError(f"split_every must be at least 2, got {split_every}")
     dask = optional("dask", "big", "a Dask array")
     X = _whole_rows(reader)
     axes = dask.delayed(plan.axes)
+    totals = None
+    if plan.pooled:
+        beside = plan.codes[:, None] if plan.C is None else np.column_stack([plan.codes, plan.C])
+        totals_of = partial(_totals, len(plan.contexts), reader.feature_names if plan.divided else None)
+        sums_of = _each(dask.delayed, X, totals_of, beside, reader.chosen)
+        totals = _tree(dask.delayed, sums_of, split_every, sum)
+        plan = replace(plan, contexts=EVERY_ROW, codes=np.zeros_like(plan.codes))
     groups = _partials(dask.delayed, X, plan, reader.chosen, axes)
     wanted = plan.sample()
     looks = [] if wanted is None else _each(dask.delayed, X, taken, wanted, reader.chosen)
     with naming_source(reader.name):
-        parts, rows = dask.compute([_tree(dask.delayed, partials, axes, split_every) for partials in groups], looks)
+        trees = [_tree(dask.delayed, partials, split_every, _merged, axes) for partials in groups]
+        parts, rows, totals = dask.compute(trees, looks, totals)
     sample = None if wanted is None else (plan.codes[wanted], np.concatenate(rows))
-    return _unpacked(parts, plan)._replace(sample=sample)
+    return _unpacked(parts, plan)._replace(sample=sample, totals=None if totals is None else totals.toarray())
 
 
 def _partials(delayed: Any, X: Any, plan: Plan, chosen: np.ndarray | None, axes: Any) -> list[list[Any]]:
@@ -88,10 +108,10 @@ def _partials(delayed: Any, X: Any, plan: Plan, chosen: np.ndarray | None, axes:
     return made
 
 
-def _tree(delayed: Any, parts: list[Any], axes: Any, split_every: int) -> Any:
+def _tree(delayed: Any, parts: list[Any], split_every: int, merge: Callable[..., Any], *beside: Any) -> Any:
     """Return one result of many, merging ``split_every`` at a time; nothing is computed yet."""
     while len(parts) > 1:
-        parts = [delayed(_merged)(parts[i : i + split_every], axes) for i in range(0, len(parts), split_every)]
+        parts = [delayed(merge)(parts[i : i + split_every], *beside) for i in range(0, len(parts), split_every)]
     return parts[0]
 
 
@@ -121,6 +141,14 @@ def _whole_rows(reader: Reader) -> Any:
 def _applied(function: Callable[..., Any], block: Any, beside: np.ndarray, chosen: np.ndarray | None) -> Any:
     rows = as_rows(block)
     return function(rows if chosen is None else rows[:, chosen], beside)
+
+
+def _totals(n_contexts: int, names: Sequence[str] | None, block: Any, beside: np.ndarray) -> Any:
+    """Return the sum of the rows of each context; with names of features, of counts divided by their depth."""
+    codes, C = beside[:, 0].astype(np.int64), beside[:, 1:].astype(float)
+    if names is not None:
+        block = rates(block, C[:, -1], np.arange(len(codes)), names)
+    return context_totals(n_contexts, block, codes, C if C.shape[1] else None, names is not None)
 
 
 def _rows_of(block: Any, beside: Any, members: np.ndarray) -> tuple[Any, ...]:

@@ -17,8 +17,9 @@ import numpy as np
 
 from latentdag.core.linalg import PooledWhitening, range_axes, range_basis, symmetrize, whiten_pooled
 from latentdag.data import labels as lb
-from latentdag.data.accumulate import ContextSums, Sums, by_context, merged_sums
+from latentdag.data.accumulate import EVERY_ROW, ContextSums, Sums, by_context, merged_sums
 from latentdag.data.adjust import adjusted, coefficients
+from latentdag.data.basis import Basis, BasisReader, Rank, Shared, check_rank, layout
 from latentdag.data.checks import check_counts, check_covariance, check_distinct, check_noise, check_sizes, check_values
 from latentdag.data.collinear import FineScale
 from latentdag.data.counts import inverse_depths, log_rates, with_counting_noise
@@ -31,7 +32,7 @@ from latentdag.data.robust import Weighing, pilot_weighing, warn_of_outliers
 from latentdag.data.schema import Layout
 from latentdag.data.sources.annotated import AnnDataReader, check_cells, chosen_features, obs_column
 from latentdag.data.sources.opening import open_source
-from latentdag.data.sources.reader import Reader, naming_source
+from latentdag.data.sources.reader import Reader, digest, naming_source
 from latentdag.data.store import load_arrays, naming_file, save_arrays
 from latentdag.errors import ConfoundedCovariateWarning
 
@@ -65,7 +66,10 @@ class Moments:
         Rows that are outlying, and not among the counts, where moments are robust; None where they are not.
     noise : (K+1, p), or None
         Variances of measurement noise, where they are known. They are part of the covariances, which are those of what
-        was measured. See :meth:`from_counts` and :meth:`with_noise`.
+        was measured. See :meth:`from_counts` and :meth:`with_noise`. Factors have covariances of noise (K+1, p, p).
+    basis : Basis or None
+        Where the features here are dimensions that all contexts share: those of which features, and the way back. See
+        :mod:`latentdag.data.basis`.
 
     Examples
     --------
@@ -90,6 +94,7 @@ class Moments:
     rests: np.ndarray = None  # type: ignore[assignment]
     outliers: np.ndarray | None = None
     noise: np.ndarray | None = None
+    basis: Basis | None = None
 
     def __post_init__(self) -> None:
         if self.rests is None:
@@ -304,6 +309,9 @@ class Moments:
         if self.noise is None:
             return self
         shared = np.average(self.noise, axis=0, weights=self.counts)
+        if self.basis is not None:
+            even = np.broadcast_to(shared, self.noise.shape).copy()
+            return replace(self, covariances=self.covariances - (self.noise - shared), noise=even)
         evened = self.covariances.copy()
         np.einsum("kii->ki", evened)[:] -= self.noise - shared
         return replace(self, covariances=evened, noise=np.broadcast_to(shared, self.noise.shape).copy())
@@ -340,6 +348,11 @@ class Moments:
     def n_features(self) -> int:
         """Number p of features."""
         return len(self.feature_names)
+
+    @property
+    def source_features(self) -> tuple[str, ...]:
+        """Names of the features that were measured, and that fits are in: those behind dimensions."""
+        return self.feature_names if self.basis is None else self.basis.feature_names
 
     @property
     def n_contexts(self) -> int:
@@ -417,7 +430,11 @@ class Moments:
         return self if other == 0 else NotImplemented  # so that sum(shards) works
 
     def __repr__(self) -> str:
-        parts = [f"{len(self.contexts)} contexts, {self.n_features} features"]
+        size = f"{self.n_features} features"
+        if self.basis is not None:
+            several = "" if self.n_features == 1 else "s"
+            size = f"{self.n_features} dimension{several} of {len(self.basis.feature_names):,} features"
+        parts = [f"{len(self.contexts)} contexts, {size}"]
         rest = list(zip(self.contexts, self.counts, strict=True))
         if self.control is not None:
             parts.append(f"control {self.contexts[0]!r} ({self.counts[0]})")
@@ -442,6 +459,11 @@ class Moments:
         arrays = {name: getattr(self, name) for name in self._stacked()}
         if self.fine is not None:
             arrays |= {"fine_axes": self.fine.axes, "fine_covariances": self.fine.covariances}
+        if self.basis is not None:
+            arrays |= self.basis.arrays()
+            meta["source_features"] = list(self.basis.feature_names)
+            if self.noise is not None:
+                arrays["noise_covariances"] = arrays.pop("noise")
         save_arrays(path, _FILE, arrays, meta)
 
     @classmethod
@@ -475,7 +497,12 @@ class Moments:
         with naming_file(path, "noise"):
             if noise is not None:
                 noise = check_noise(noise, S, counts, contexts, names)
-        return cls(tuple(contexts), control, counts, means, S, names, fine, rests, outliers, noise)
+        with naming_file(path, "basis"):
+            basis = Basis.of(arrays, meta.get("source_features"))
+            noise = arrays.get("noise_covariances", noise)
+            if noise is not None and noise.ndim > 2 and (basis is None or basis.psi is None or np.isnan(noise).any()):
+                raise ValueError("noise_covariances are of factors only, and finite")
+        return cls(tuple(contexts), control, counts, means, S, names, fine, rests, outliers, noise, basis)
 
 
 def _of_rows(X: Any, contexts: Any, control: Hashable | None, **options: Any) -> Moments:
@@ -506,6 +533,8 @@ def moments(
     progress: bool | None = None,
     memory_limit: float | None = None,
     split_every: int | None = None,
+    rank: "Rank | Basis | None" = None,
+    noise: str = "none",
 ) -> Moments:
     """Return the moments of a matrix, table, AnnData object, file or folder, read a block of rows at a time.
 
@@ -556,6 +585,12 @@ def moments(
     split_every : int, optional
         Sum a Dask array where its chunks are, this many partial results meeting in one task; see :func:`dask_moments`.
         By default, or with a checkpoint or ``block_rows``, its blocks come here in order.
+    rank : int, "auto" or Basis, optional
+        The moments are those of so many dimensions that all contexts share, found in a pass of its own, so that K
+        contexts need memory for K · rank² numbers and not for K · p²; see :mod:`latentdag.data.basis`. "auto" takes
+        what stands out of noise. The basis of other moments (``m.basis``) is taken as it is: so shards can be merged.
+    noise : "none" or "features"
+        With a rank: whether features have noise of their own. The dimensions are then factors. Counts always have.
 
     Returns
     -------
@@ -566,6 +601,9 @@ def moments(
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
     >>> moments(X, ["WT"] * 200 + ["A"] * 100, control="WT", block_rows=100)
     Moments(2 contexts, 2 features; control 'WT' (200); 'A' (100))
+    >>> wide = X[:, :1] + np.random.default_rng(1).normal(size=(300, 40))
+    >>> moments(wide, ["WT"] * 200 + ["A"] * 100, control="WT", rank="auto")
+    Moments(2 contexts, 1 dimension of 40 features; control 'WT' (200); 'A' (100))
     """
     if robust not in (False, True):
         raise ValueError(f"robust must be True or False, got {robust!r}")
@@ -576,13 +614,62 @@ def moments(
     _check_counted(counts, depth, scale, adjust, robust)
     chosen = {"feature_names": feature_names, "layer": layer, "features": features}
     reader = open_source(source, contexts, **chosen, adjust=adjust, depth=depth)
-    in_place = split_every is not None and reader.dask is not None and checkpoint is None and block_rows is None
+    in_place = reader.dask is not None and checkpoint is None and block_rows is None
+    asked = _Asked(
+        control, adjust, robust, counts, depth, scale, block_rows, checkpoint, checkpoint_seconds, progress,
+        memory_limit, split_every if in_place else None,
+    )  # fmt: skip
+    try:
+        if rank is not None:
+            return _in_dimensions(reader, asked, rank, noise)
+        if noise != "none":
+            raise ValueError(f"noise={noise!r} is for moments of a rank: say rank=…, or ld.fit(m, noise={noise!r})")
+        return _of_reader(reader, asked)
+    finally:
+        reader.close()
 
-    def summed(plan: Plan) -> Moments:
-        if in_place:
-            sums = dask_sums(reader, plan, split_every or SPLIT_EVERY, memory_limit)
-        else:
-            sums = block_sums(reader, plan, checkpoint, checkpoint_seconds, progress, memory_limit)
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of a reader: the options of :func:`moments` of these names, checked.
+
+    Without ``split_every`` blocks come in order, also those of a Dask array. The last two are for :class:`Plan`.
+    """
+
+    control: Hashable | None
+    adjust: Any
+    robust: bool
+    counts: bool
+    depth: Any
+    scale: str
+    block_rows: int | None
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_seconds: float
+    progress: bool | None
+    memory_limit: float | None
+    split_every: int | None
+    dimensions: str = ""
+    counted: bool = False
+
+    def plan(self, reader: Reader, pooled: bool = False) -> Plan:
+        """Return the plan of a pass."""
+        options = {"dense": self.robust and not pooled, "counts": self.counts, "pooled": pooled}
+        plan = prepare(reader, self.control, self.adjust, self.block_rows, **options)
+        return replace(plan, dimensions=self.dimensions, counted=plan.counted or self.counted)
+
+    def over(self, reader: Reader, plan: Plan) -> Callable[..., list[Any]]:
+        """Return what maps a function over all blocks."""
+        return partial(block_map, reader, plan.block_rows) if self.split_every is None else partial(dask_map, reader)
+
+    def sums(self, reader: Reader, plan: Plan) -> Sums:
+        """Return the sums of one pass."""
+        if self.split_every is not None:
+            return dask_sums(reader, plan, self.split_every, self.memory_limit)
+        return block_sums(reader, plan, self.checkpoint, self.checkpoint_seconds, self.progress, self.memory_limit)
+
+    def moments(self, reader: Reader, plan: Plan) -> Moments:
+        """Return the moments of all columns of one pass, covariates included."""
+        sums = self.sums(reader, plan)
         with naming_source(reader.name):
             if plan.weigh is not None:
                 sums = plan.weigh.consistent(sums, np.bincount(plan.codes), plan.contexts)
@@ -591,29 +678,77 @@ def moments(
             warn_of_outliers(made, *sums.sample)
         return made
 
-    try:
-        plan = prepare(reader, control, adjust, block_rows, dense=bool(robust), counts=counts)
-        over = partial(dask_map, reader) if in_place else partial(block_map, reader, plan.block_rows)
-        n_covariates = 0 if plan.C is None else plan.C.shape[1]
-        if counts:
-            plan = plan.per(inverse_depths(reader, depth, over))
-        if robust:
-            plan = replace(plan, weigh=_pilot(reader, plan, over, memory_limit))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConfoundedCovariateWarning)  # it comes with the moments in the end
-                plan = replace(plan, weigh=_weighed_again(plan, summed(plan)))
-        made = summed(plan)
-    finally:
-        reader.close()
-    if counts:
+
+def _of_reader(reader: Reader, asked: _Asked) -> Moments:
+    """Return the moments of a reader's features."""
+    plan = asked.plan(reader)
+    over = asked.over(reader, plan)
+    n_covariates = 0 if plan.C is None else plan.C.shape[1]
+    if asked.counts:
+        plan = plan.per(inverse_depths(reader, asked.depth, over))
+    if asked.robust:
+        plan = replace(plan, weigh=_pilot(reader, plan, over, asked.memory_limit))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConfoundedCovariateWarning)  # it comes with the moments in the end
+            plan = replace(plan, weigh=_weighed_again(plan, asked.moments(reader, plan)))
+    made = asked.moments(reader, plan)
+    if asked.counts:
         made = with_counting_noise(made, len(reader.feature_names))
     if n_covariates:
         made = adjusted(made, n_covariates)
-    if counts:
+    if asked.counts:
         with naming_source(reader.name):
             check_noise(made.noise, made.covariances, made.counts, made.contexts, made.feature_names)
-            made = made.log_rates() if scale == "log" else made
+            made = made.log_rates() if asked.scale == "log" else made
     return made
+
+
+def _in_dimensions(reader: Reader, asked: _Asked, rank: "Rank | Basis", noise: str) -> Moments:
+    """Return moments in dimensions that all contexts share, in two passes."""
+    before = None if reader.path is None else reader.identity()
+    _check_dimensions(reader, asked, rank, noise)
+    plan, inverse = asked.plan(reader, pooled=True), None
+    n = np.bincount(plan.codes)
+    if rank != "auto":  # said before the first pass, and not after it
+        r = len(rank.W) if isinstance(rank, Basis) else int(rank)
+        require_memory(reader.name, len(n), r, 1, 0, asked.memory_limit, "dimensions")
+    if asked.counts:
+        inverse = inverse_depths(reader, asked.depth, asked.over(reader, plan))
+        plan = plan.per(inverse)
+    if isinstance(rank, Basis):
+        basis, shared, told = rank, None, digest(*rank.arrays().values())
+    else:
+        sums, told = asked.sums(reader, plan), f"{rank}, noise {noise}"
+        with naming_source(reader.name):
+            check_sizes(sums.means[:, 0], sums.scatters / len(plan.codes), EVERY_ROW, plan.names)
+            shared = Shared.of(sums, n, len(reader.feature_names), asked.counts)
+            basis = shared.basis(rank, asked.counts or noise == "features", reader.feature_names)
+    file = None if asked.checkpoint is None else f"{os.fspath(asked.checkpoint)}.second"
+    quiet = plan.counted or plan.sparse_products  # no single rows to warn of, as in the features
+    second = replace(asked, counts=False, depth=None, checkpoint=file, dimensions=told, counted=quiet)
+    made = _of_reader(BasisReader(reader, basis, plan.block_rows, inverse), second)
+    if before is not None and reader.identity() != before:
+        raise ValueError(f"{reader.name} changed while it was read: its two passes do not belong together. Run again")
+    return replace(made, basis=basis, noise=basis.noise(len(n), None if shared is None else shared.counting_apart()))
+
+
+def _check_dimensions(reader: Reader, asked: _Asked, rank: "Rank | Basis", noise: str) -> None:
+    """Complain about options that do not go with dimensions, or dimensions that are not of these features."""
+    names = tuple(reader.feature_names)
+    if noise not in ("none", "features"):
+        raise ValueError(f"with a rank, noise must be 'none' or 'features', got {noise!r}")
+    if asked.scale == "log":
+        raise ValueError("rank is not for scale='log': logarithms of rates are known of whole contexts only")
+    if not isinstance(rank, Basis):
+        check_rank(rank, len(names))
+        return
+    if asked.counts:
+        raise ValueError("the noise of counts is found in the first pass, which a given basis leaves out: give a rank")
+    if rank.feature_names != names:
+        raise ValueError(
+            f"{reader.name}: the basis is of {len(rank.feature_names):,} features, from {rank.feature_names[0]!r} on, "
+            f"and these are {len(names):,}, from {names[0]!r} on: give the same features"
+        )
 
 
 def _check_counted(counts: bool, depth: Any, scale: str, adjust: Any, robust: bool) -> None:
@@ -678,6 +813,11 @@ def _merge(a: Moments, b: Moments) -> Moments:
         )
     if a.control is not None and b.control is not None and a.control != b.control:
         raise ValueError(f"cannot merge: the control is {a.control!r} on one side and {b.control!r} on the other")
+    if a.basis is not b.basis and (a.basis is None or not a.basis.same(b.basis)):
+        raise ValueError(
+            "cannot merge moments in different dimensions: make the second shard with the basis of the first, "
+            "rank=first.basis"
+        )
     if (a.outliers is None) != (b.outliers is None):
         raise ValueError("cannot merge robust moments with others: make all shards with robust=True, or none")
     if (a.noise is None) != (b.noise is None):
@@ -698,12 +838,12 @@ def _merge(a: Moments, b: Moments) -> Moments:
     counts, means, scatters, along, outlying = (np.array(part) for part in zip(*found, strict=True))
     sums = Sums(counts, means, scatters, axes, along, outlying)
     made = _of_sums(present, control, a.feature_names, sums, a.outliers is not None)
-    if a.noise is not None:
-        total = np.zeros_like(made.means)
-        for m in (a, b):
-            total[[present.index(label) for label in m.contexts]] += m.counts[:, None] * m.noise
-        made = replace(made, noise=total / counts[:, None])
-    return made._control_first()
+    if a.noise is not None and b.noise is not None:
+        total = np.zeros((len(present), *a.noise.shape[1:]))
+        for m, noise in ((a, a.noise), (b, b.noise)):
+            total[[present.index(label) for label in m.contexts]] += (m.counts * noise.T).T
+        made = replace(made, noise=(total.T / counts).T)
+    return replace(made, basis=a.basis)._control_first()
 
 
 def _sums(m: Moments, i: int, fine: FineScale | None) -> ContextSums:
@@ -715,10 +855,11 @@ def _sums(m: Moments, i: int, fine: FineScale | None) -> ContextSums:
 
 _FILE = Layout(
     "Moments",
-    {"contexts": [lb.from_json], "has_control": bool, "feature_names": [str]},
+    {"contexts": [lb.from_json], "has_control": bool, "feature_names": [str], "source_features?": [str]},
     {
         "counts": "i k", "means": "f kp", "rests?": "f kp", "covariances": "f kpp", "fine_axes?": "f pp",
-        "fine_covariances?": "f kpp", "outliers?": "i k", "noise?": "f kp",
+        "fine_covariances?": "f kpp", "outliers?": "i k", "noise?": "f kp", "noise_covariances?": "f kpp",
+        **layout("p", "q"),
     },
     {"k": "contexts", "p": "feature_names"},
 )  # fmt: skip

@@ -28,7 +28,7 @@ _FILE = Layout(
     {"source": {str: str}, "options": {str: str}, "blocks": int},
     {
         "counts": "i k", "settled": "i k", "pilots": "f kp", "totals": "f kp", "scatters": "f kpp", "axes": "f ap",
-        "along": "f kaa",
+        "along": "f kaa", "groups": "f gw",
     },
 )  # fmt: skip
 
@@ -140,15 +140,15 @@ def block_sums(
     memory_limit: float | None = None,
 ) -> Sums:
     """Return the sums over all rows of a reader, in blocks that come in order; see :func:`latentdag.stream.moments`."""
-    size, copies = (len(plan.contexts), len(plan.names)), 1 + bool(len(plan.axes)) + (plan.C is not None)
-    copies += 2 * (plan.weigh is not None)  # what distances are measured by
-    note = require_memory(reader.name, *size, copies, plan.block_bytes(), memory_limit)
-    sums = Accumulator(plan.contexts, plan.names, plan.sparse_products, cores(), plan.axes, plan.weigh, plan.divided)
+    note = require_memory(reader.name, *plan.size(), plan.block_bytes(), memory_limit, plan.dimensions)
+    way = plan.axes, plan.weigh, plan.divided, plan.pooled
+    sums = Accumulator(plan.contexts, plan.names, plan.sparse_products, cores(), *way)
     file, done = None, 0
     if checkpoint is not None:
         file = ProgressFile(checkpoint, reader.identity(), plan.options(), checkpoint_seconds)
         done = file.restore(sums, plan.block_rows)
-    with Progress(f"moments of {reader.name}", -(-reader.n_rows // plan.block_rows), progress) as bar:
+    what = "shared dimensions" if plan.pooled else "moments"
+    with Progress(f"{what} of {reader.name}", -(-reader.n_rows // plan.block_rows), progress) as bar:
         if bar.show:
             bar.stream.write(f"{note}\n")
         bar.advance(done)

@@ -34,6 +34,9 @@ LOOK = 2048
 #: Values of the rows that are looked at for outliers, at most.
 SAMPLE_VALUES = 2**23
 
+#: Matrices p × p at once where all rows are summed as one context: sums, correlations, and what eigenvectors take.
+POOLED_MATRICES = 4
+
 #: Share of the free memory that moments may take unless the user sets ``memory_limit``.
 SHARE = 0.8
 
@@ -55,6 +58,8 @@ class Plan:
     counted : whether the values look like raw counts
     weigh : weights of the rows, or None where all weigh the same
     divided : whether rows are counts, to be divided by their depth; the last covariate is then 1 / depth
+    pooled : whether all rows are summed as one context, with the sum of the rows of each context beside
+    dimensions : where the features are shared dimensions, what these depend on besides the source; else ""
     """
 
     contexts: tuple[Hashable, ...]
@@ -68,6 +73,15 @@ class Plan:
     counted: bool = False
     weigh: Weighing | None = None
     divided: bool = False
+    pooled: bool = False
+    dimensions: str = ""
+
+    def size(self) -> tuple[int, int, int]:
+        """Return how many contexts are summed, in how many columns, and how many matrices each needs at once."""
+        if self.pooled:
+            return 1, len(self.names), POOLED_MATRICES
+        copies = 1 + bool(len(self.axes)) + (self.C is not None)
+        return len(self.contexts), len(self.names), copies + 2 * (self.weigh is not None)  # what distances are by
 
     def per(self, inverse: np.ndarray) -> "Plan":
         """Return the plan for rows of counts, to be divided by depths whose inverses (n,) these are."""
@@ -81,7 +95,7 @@ class Plan:
         Few values that are not zero are always far from the others, so counts and sparse data are not looked at. Nor
         are data with covariates, which may explain them.
         """
-        if self.counted or self.sparse_products or self.weigh is not None or self.C is not None:
+        if self.counted or self.sparse_products or self.pooled or self.weigh is not None or self.C is not None:
             return None
         most = max(1, min(LOOK, SAMPLE_VALUES // (len(self.contexts) * len(self.names))))
         chosen = np.zeros(len(self.codes), dtype=bool)
@@ -94,10 +108,14 @@ class Plan:
         return None if self.C is None else self.C[rows]
 
     def block_bytes(self) -> int:
-        """Return the bytes of three blocks: one at work, the next being read, and its rows becoming float64."""
+        """Return the bytes of three blocks: one at work, the next being read, and its rows becoming float64.
+
+        And of the sums of each context's rows, where those are kept.
+        """
+        totals = 2 * 8 * len(self.contexts) * len(self.names) if self.pooled else 0
         if self.sparse_products:
-            return 12 * SPARSE_VALUES * 3
-        return 3 * 8 * min(self.block_rows, len(self.codes)) * len(self.names)
+            return 12 * SPARSE_VALUES * 3 + totals
+        return 3 * 8 * min(self.block_rows, len(self.codes)) * len(self.names) + totals
 
     def options(self) -> dict[str, str]:
         """Return everything that the sums depend on besides the source, as text by name."""
@@ -107,13 +125,24 @@ class Plan:
             "covariates": "none" if self.C is None else digest(self.C),
             "rows per block": str(self.block_rows),
             "products": "sparse" if self.sparse_products else "dense",
+            **({"shared dimensions": self.dimensions} if self.dimensions else {}),
+            **({"sums": "of all contexts together"} if self.pooled else {}),
         }
 
 
-def prepare(reader: Reader, control: Any, adjust: Any, block_rows: int | None, *, dense: bool, counts: bool) -> Plan:
+def prepare(
+    reader: Reader,
+    control: Any,
+    adjust: Any,
+    block_rows: int | None,
+    *,
+    dense: bool,
+    counts: bool,
+    pooled: bool = False,
+) -> Plan:
     """Plan the sums over a source, from its labels and its first rows; with dense products if that is asked for.
 
-    Counts are not warned of if they are said to be that.
+    Counts are not warned of if they are said to be that. If ``pooled``, all rows are to be summed as one context.
 
     Raises
     ------
@@ -133,9 +162,9 @@ def prepare(reader: Reader, control: Any, adjust: Any, block_rows: int | None, *
     counted = counts or warn_of_counts(first, reader.name)
     share = density(first)
     sparse_products = share < SPARSE_BELOW and not dense
-    axes = None if sparse_products else fine_axes(as_dense(first), codes[: first.shape[0]], len(more))
+    axes = None if sparse_products or pooled else fine_axes(as_dense(first), codes[: first.shape[0]], len(more))
     if block_rows is None:
-        block_rows = _rows_per_block(len(present), len(names), share if sparse_products else None)
+        block_rows = _rows_per_block(1 if pooled else len(present), len(names), share if sparse_products else None)
     if block_rows < 1:
         raise ValueError(f"block_rows must be a positive whole number, got {block_rows}")
     return Plan(
@@ -148,6 +177,7 @@ def prepare(reader: Reader, control: Any, adjust: Any, block_rows: int | None, *
         axes=np.zeros((0, len(names) + len(more))) if axes is None else axes,
         block_rows=block_rows,
         counted=counted,
+        pooled=pooled,
     )
 
 
@@ -162,7 +192,9 @@ def _rows_per_block(n_contexts: int, p: int, share: float | None) -> int:
 # memory
 
 
-def require_memory(where: str, n_contexts: int, n_features: int, matrices: int, extra: int, limit: float | None) -> str:
+def require_memory(
+    where: str, n_contexts: int, n_features: int, matrices: int, extra: int, limit: float | None, dimensions: str = ""
+) -> str:
     """Check that all covariances fit in memory; return a sentence that says how much they need.
 
     Parameters
@@ -175,6 +207,7 @@ def require_memory(where: str, n_contexts: int, n_features: int, matrices: int, 
     extra : int
         Bytes for blocks of rows.
     limit : bytes, or None for 80 % of what is free now
+    dimensions : not empty if the features are shared dimensions
 
     Raises
     ------
@@ -183,7 +216,7 @@ def require_memory(where: str, n_contexts: int, n_features: int, matrices: int, 
     """
     need = 8 * n_contexts * n_features**2 * matrices
     text = (
-        f"{where}: {n_contexts} contexts × {n_features:,}² features × 8 bytes"
+        f"{where}: {n_contexts} contexts × {n_features:,}² {'dimensions' if dimensions else 'features'} × 8 bytes"
         f"{f' × {matrices} copies' if matrices > 1 else ''} = {_size(need)} for covariances, "
         f"{_size(extra)} for blocks of rows"
     )
@@ -195,10 +228,14 @@ def require_memory(where: str, n_contexts: int, n_features: int, matrices: int, 
         return text
     fitting = int((max(allowed - extra, 0) / (8 * n_contexts * matrices)) ** 0.5)
     source = "memory_limit allows" if limit is not None else f"{SHARE:.0%} of the free memory is"
+    fewer = f"Take fewer features (features=…, the most variable ones, say; about {fitting:,} fit)"
+    if dimensions:
+        fewer = f"Take a lower rank (about {fitting:,} fits)"
+    elif n_contexts > 1:
+        fewer += ", or dimensions that all contexts share (latentdag.stream.moments(…, rank=…))"
     raise ValueError(
-        f"{text}, but {source} {_size(allowed)}. Take fewer features (features=…, the most variable ones, say; about "
-        f"{fitting:,} fit), leave out contexts, merge those that belong together, or set memory_limit= (bytes) if you "
-        "know better"
+        f"{text}, but {source} {_size(allowed)}. {fewer}, leave out contexts, merge those that belong together, or set "
+        "memory_limit= (bytes) if you know better"
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from latentdag.data import labels as lb
 from latentdag.data.accumulate import OUTLYING
 from latentdag.data.adjust import RANK_TOLERANCE, solved
+from latentdag.data.basis import Basis
 from latentdag.data.cloud import Cloud
 from latentdag.data.counts import inverse_depths, rates
 from latentdag.data.matrices import as_dense, as_rows, dense_rows
@@ -59,7 +60,9 @@ def dask_moments(
 Samples = Any
 
 
-def context_blocks(data: Samples, contexts: Sequence[Hashable], n_features: int) -> Iterator[tuple[int, np.ndarray]]:
+def context_blocks(
+    data: Samples, contexts: Sequence[Hashable], n_features: int, basis: Basis | None = None
+) -> Iterator[tuple[int, np.ndarray]]:
     """Yield rows of one context at a time, as float64, in blocks that fit in memory.
 
     Parameters
@@ -68,6 +71,8 @@ def context_blocks(data: Samples, contexts: Sequence[Hashable], n_features: int)
         As for :meth:`latentdag.Moments.from_samples`. Rows of other contexts are passed over.
     contexts : labels, in the order of the moments
     n_features : int
+    basis : Basis, optional
+        Rows are given in these dimensions.
 
     Yields
     ------
@@ -85,7 +90,7 @@ def context_blocks(data: Samples, contexts: Sequence[Hashable], n_features: int)
                 continue
             seen.add(label)
             for block in dense_rows(X, np.flatnonzero(codes == code)):
-                yield position[label], block
+                yield position[label], block if basis is None else basis.coordinates(block)
     missing = [label for label in contexts if label not in seen]
     if missing:
         raise ValueError(f"the samples have no rows of context {missing[0]!r}: pass the data the moments came from")
@@ -113,7 +118,7 @@ def deviations(
     seen = np.zeros(len(m.contexts), dtype=int)
     expected = m.counts if m.outliers is None else m.counts + m.outliers
     clouds = {} if m.outliers is None else {k: Cloud(m.means[k], m.covariances[k], m.counts[k]) for k in at}
-    for j, block in context_blocks(data, [m.contexts[k] for k in at], m.n_features):
+    for j, block in context_blocks(data, [m.contexts[k] for k in at], len(m.source_features), m.basis):
         seen[at[j]] += len(block)
         rows = block - m.means[at[j]]
         if clouds:

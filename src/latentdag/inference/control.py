@@ -12,6 +12,7 @@ targets and enough samples, only the true control passes.
 
 import warnings
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,7 @@ def _one(m: Moments, control: Hashable, data: Samples | None, group: bool, optio
     """Fit and test with one context as the control; return the row of the table."""
     names: dict[str, Any] = {"contexts": m.contexts, "control": control, "feature_names": m.feature_names}
     turned = Moments.from_covariances(m.covariances, m.counts, means=m.means, noise=m.noise, **names)
+    turned = replace(turned, basis=m.basis)
     row = {"loglik": np.nan, "statistic": np.nan, "dof": np.nan, "p_value": np.nan}
     try:
         with warnings.catch_warnings():

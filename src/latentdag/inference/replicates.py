@@ -66,6 +66,7 @@ class Reference:
     @classmethod
     def of(cls, fit: Fit, m: Moments, options: Options) -> "Reference":
         """Make the reference of a fit; ``ValueError`` if the moments have other features or contexts."""
+        fit = fit.seen_by(m)
         if tuple(fit.model.feature_names) != m.feature_names:
             raise ValueError("the fit and the moments have different features, or the same in another order")
         if set(fit.model.contexts) != set(m.contexts):
@@ -77,7 +78,7 @@ class Reference:
 
     def compare(self, fit: Fit) -> dict[str, np.ndarray]:
         """Return weights, ancestors and directions of a replicate's fit, in names, order and units of the original."""
-        model = fit.model.reordered(self.model.latents)
+        model = fit.model.in_dimensions().reordered(self.model.latents)
         closure, edges = _relations(fit, model.latents)
         weights, standardized = self.scaled_weights(model, edges)
         return {
@@ -99,6 +100,7 @@ class Reference:
             lost = int(np.argmin(np.abs(pivot)))
             feature = self.model.feature_names[self.pivots[lost]]
             raise ValueError(f"latent {self.model.latents[lost]!r} does not use feature {feature!r} any more")
+        pivot = pivot / self.model.unmixing[np.arange(len(self.pivots)), self.pivots]
         # a latent of unit variance still has a sign: the one that agrees with the original
         sign = np.where(np.diagonal(self._cosines(model)) < 0, -1.0, 1.0)
         unit = np.sqrt(np.diagonal(model.law().latent_covariance)) * sign

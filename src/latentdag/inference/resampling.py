@@ -77,7 +77,7 @@ class Gaussian:
     def of(cls, m: Moments, model: LatentModel | None = None) -> "Gaussian":
         """Draw around the moments themselves (the saturated model), or around a model's laws in the same contexts."""
         if model is not None:
-            laws = [model.law(context) for context in m.contexts]
+            laws = [model.seen_by(m).law(context) for context in m.contexts]
             means, covariances = np.array([law.mean for law in laws]), np.array([law.covariance for law in laws])
             m = replace(m, means=means, covariances=covariances)
         by_name = np.argsort(np.array(m.feature_names), kind="stable")

@@ -181,10 +181,10 @@ def off_targets(
 
 def _checked(fit: "Fit", m: Moments, data: Samples | None) -> Uncertainty:
     """Return the uncertainty of a fit; ``ValueError`` if it has none, or if the moments are of other features."""
-    if tuple(m.feature_names) != tuple(fit.model.feature_names):
+    if m.source_features != tuple(fit.model.feature_names):
         raise ValueError(
-            f"the moments have {m.n_features} features {list(m.feature_names)[:3]}…, the fit {fit.model.n_features} "
-            f"{list(fit.model.feature_names)[:3]}…: they must be the same"
+            f"the moments have {len(m.source_features)} features {list(m.source_features)[:3]}…, the fit "
+            f"{fit.model.n_features} {list(fit.model.feature_names)[:3]}…: they must be the same"
         )
     uncertainty = fit.uncertainty(data)
     if uncertainty.covariance is None:
@@ -218,9 +218,9 @@ class _Asked:
 
     @classmethod
     def of(cls, uncertainty: Uncertainty, m: Moments, counting: np.ndarray, context: Hashable) -> "_Asked":
-        quantities, model = uncertainty.quantities, uncertainty.fit.model
-        M, row = quantities.M, m.index(context)
-        N = quantities.N + M * counting[row] @ M.T
+        quantities, model = uncertainty.quantities, uncertainty.fit.model.seen_by(m)
+        M, row = _seen(quantities.M, m), m.index(context)
+        N = quantities.N + (M * counting[row] if counting.ndim == 2 else M @ counting[row]) @ M.T
         moments = M @ (m.means[row] - model.offset), M @ m.covariances[row] @ M.T
         if context not in model.interventions:
             return cls(context, int(m.counts[row]), moments, moments, N, 0, ())
@@ -332,7 +332,7 @@ def _sampling_covariances(
     for row, X in deviations(data, m, [each.context for each in asked]):
         step = max(1, BLOCK // P)
         for start in range(0, len(X), step):
-            psi, *score = _of_samples(uncertainty, by_row[row], m.means[row], X[start : start + step])
+            psi, *score = _of_samples(uncertainty, by_row[row], m, row, X[start : start + step])
             sums[row].add(np.hstack([psi, *score]), psi)
     found = {}
     for row, summed in sums.items():
@@ -342,21 +342,27 @@ def _sampling_covariances(
     return found
 
 
-def _of_samples(uncertainty: Uncertainty, asked: _Asked, mean: np.ndarray, X: np.ndarray) -> list[np.ndarray]:
+def _seen(rows: np.ndarray, m: Moments) -> np.ndarray:
+    """Return rows of features as rows of the features, or dimensions, of moments."""
+    return rows if m.basis is None else rows @ m.basis.back
+
+
+def _of_samples(uncertainty: Uncertainty, asked: _Asked, m: Moments, row: int, X: np.ndarray) -> list[np.ndarray]:
     """Return what each sample adds to the statistics (n, 3d), and its scores (n, P) if the context was fitted.
 
     A sample adds to the three statistics of latent i its ``ε_i``, ``ε_i²`` in units of their mean, and the product of
     ε_i with what the parents contribute, in units of both. X (n, p) are deviations from the context's mean.
     """
-    of, model = uncertainty.quantities, uncertainty.fit.model
+    of, model = uncertainty.quantities, uncertainty.fit.model.seen_by(m)
     point, A = of.point, asked.moments[1]
     c = of.A @ point.B_inv
     size = np.sqrt(np.diagonal(A) * np.einsum("ij,jk,ik->i", c, A, c))
     weight = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
-    eps = X @ of.M.T
+    eps = X @ _seen(of.M, m).T
     psi = np.stack([eps, eps**2 / np.diagonal(A), eps * (eps @ c.T) * weight], axis=2).reshape(len(X), -1)
     if not asked.k:
         return [psi]
     # without common means, scores are measured from the context's own
-    x = X if point.tau is None else X + mean - model.offset
-    return [psi, scores(point, asked.k, x @ of.H.T, None if point.noise is None else x @ of.W.T)[:, : point.size]]
+    x = X if point.tau is None else X + m.means[row] - model.offset
+    beside = None if point.noise is None else x @ _seen(of.W, m).T
+    return [psi, scores(point, asked.k, x @ _seen(of.H, m).T, beside)[:, : point.size]]

@@ -55,7 +55,7 @@ def finish(
     constant = -0.5 * design.N * (r * (np.log(2 * np.pi) + 1) + np.linalg.slogdet(design.S_bar)[1])
     loglik = best.optimum.value + float(constant) + design.N * prepared.log_volume
     if prepared.reduction is not None:
-        loglik = log_likelihood(model, m)
+        loglik = log_likelihood(model.seen_by(m), m)
     elif r == design.d and prepared.shrinkage.max() < ALL_BORROWED:
         loglik -= _shrinkage_gain(prepared, best)
     elif r == design.d and options.means:
@@ -165,8 +165,9 @@ def model_of_graph(m: Moments, prepared: Prepared, best: FittedGraph) -> LatentM
         latents=latents,
         interventions={c: Intervention.of_changes(changes.get(k, {})) for k, c in enumerate(m.contexts) if k},
         control=m.control,
-        feature_names=m.feature_names,
+        feature_names=m.feature_names if prepared.reduction is None else m.source_features,
         offset=offset,
+        basis=None if prepared.reduction is None else m.basis,
         **extra,
     )
 
@@ -191,8 +192,11 @@ def _latent_means(m: Moments, prepared: Prepared, optimum: Optimum) -> tuple[Arr
     grand_features, grand = share[-1] @ m.means, share[-1] @ prepared.means
     if state is not None:
         G, extra = _noisy_features(prepared, state)
+        control = m.means[0]
+        if m.basis is not None:
+            control, grand_features = (m.basis.center + m.basis.back @ y for y in (control, grand_features))
         if state.tau is None:
-            return np.zeros(design.d), m.means[0], extra
+            return np.zeros(design.d), control, extra
         every: Array = np.asarray(np.linalg.solve(state.rows[: len(G.T)], state.tau[: len(G.T)]), dtype=float)
         return every[: design.d], grand_features + G @ (every - state.H @ grand), extra
     extra = _complement(prepared, H) if H.shape[1] > design.d else {}
@@ -211,7 +215,7 @@ def _noisy_features(prepared: Prepared, state: State) -> tuple[Array, dict[str, 
     """Return the mixing (p, r) of all latents, background included, and the model's fields for noisy features."""
     reduction, d = prepared.reduction, prepared.design.d
     assert reduction is not None
-    G = reduction.back @ np.linalg.inv(state.H @ prepared.W @ reduction.back)
+    G = reduction.loadings @ np.linalg.inv(state.H @ prepared.W @ reduction.back)
     # the noise of y is linear in ν; a large ν shows that the model does not hold, and must not become a power of e
     change = state.nu @ reduction.to_psi
     psi = reduction.psi * np.where(change > 0, 1 + change, np.exp(np.minimum(change, 0.0)))

@@ -20,6 +20,9 @@ from latentdag.model.intervention import latent_names
 #: What a do-intervention leaves of the pooled variance, so that its covariance has an inverse.
 DO_FLOOR = 1e-8
 
+#: Where moments may keep dimensions that covariances lose.
+NEARLY_COLLINEAR = "; of nearly collinear features, Moments.from_samples keeps more than covariances do"
+
 #: Relative size of the smallest eigenvalues of correlations in which there is still a digit or two.
 LAST_DIGITS = 1e-14
 
@@ -79,7 +82,7 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
         raise ValueError(
             f"{d} latents are targeted, but the data have only {r} dimensions. Contexts that hit the same latent must "
             "say so: targets={context: latent name, …}, or targets='learn' finds out which do"
-            + ("" if m.fine else "; of nearly collinear features, Moments.from_samples keeps more than covariances do")
+            + (f"; or the moments need a rank of at least {d}" if m.basis else "" if m.fine else NEARLY_COLLINEAR)
         )
     if options.unintervened == "upstream":
         latents, d = [*latents, *_other_names(latents, r - d)], r

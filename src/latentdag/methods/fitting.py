@@ -88,9 +88,11 @@ def fit(
             raise TypeError(f"method {method!r} searches nothing, so it takes no start")
         else:
             found = METHODS[method](m, chosen)
-    if method == "likelihood" and chosen.noise == "none" and m.noise is None and m.n_features <= HINT_UP_TO:
+    hint = chosen.noise == "none" and m.noise is None and m.basis is None and m.n_features <= HINT_UP_TO
+    if method == "likelihood" and hint:
         found = replace(found, details={**found.details, **noise_hint(found, m)})
-    return found if method == "exact" else with_idle(found, m, data)
+    found = found if method == "exact" else with_idle(found, m, data)
+    return found if m.basis is None or found.model.basis is not None else found.in_features(m.basis)
 
 
 def noise_hint(found: Fit, m: Moments) -> dict[str, Any]:
@@ -110,7 +112,8 @@ def with_idle(found: Fit, m: Moments, data: Samples | None = None) -> Fit:
     The method "exact" takes moments as exact, whatever their counts, so it has nothing to test.
     """
     if found.model.feature_noise is not None:  # what noise of many features hides shows in the latents
-        m, data = _mixtures(found.model.unmixing, found.latents, m.with_shared_noise(), data)
+        H = found.model.seen_by(m).unmixing
+        m, data = _mixtures(H, found.latents, m.with_shared_noise(), data)
     table = changed(m, data, targets=found.targets, means=found.options.get("means", False))
     told = table[["p_holm", "p_apart_holm", "reason"]].astype(object)
     tested = dict(zip(lb.text_names(m.contexts[1:]), told.where(table.notna(), None).to_dict("records"), strict=True))
@@ -147,5 +150,5 @@ def _mixtures(W: np.ndarray, names: Sequence[str], m: Moments, data: Samples | N
     mixed = Moments.from_covariances(W @ m.covariances @ W.T, m.counts, means=m.means @ W.T, **labels)
     if data is None:
         return mixed, None
-    blocks = context_blocks(data, m.contexts, m.n_features)
+    blocks = context_blocks(data, m.contexts, len(m.source_features), m.basis)
     return mixed, [(X @ W.T, [m.contexts[k]] * len(X)) for k, X in blocks]

@@ -21,6 +21,7 @@ from latentdag.core.factors import (
     solve_precision,
 )
 from latentdag.core.likelihood import Noise
+from latentdag.data.basis import Basis
 from latentdag.data.moments import Moments
 from latentdag.methods.options import Options
 
@@ -47,6 +48,8 @@ class Reduction:
         ``y = W (x − mean)``
     back : (p, r)
         Features of the factors; ``W back = I``.
+    loadings : (p, r)
+        The same of the features that were measured, where those of the moments are factors of them.
     psi : (p,) noise variances of the features
     noise : Noise of y
     to_psi : (m, p)
@@ -58,6 +61,7 @@ class Reduction:
 
     W: np.ndarray
     back: np.ndarray
+    loadings: np.ndarray
     psi: np.ndarray
     noise: Noise
     to_psi: np.ndarray
@@ -85,6 +89,9 @@ def reduction_of(m: Moments, n: np.ndarray, d: int, options: Options) -> tuple[R
     auto = options.noise == "auto" and counting is None
     if options.method != "likelihood" or (options.noise == "none" and counting is None):
         return None, {}
+    if m.basis is not None:
+        found = _of_basis(m, m.basis, n, options)
+        return found, {"n_factors": found.r, "noise_bic": {}, "noise_at_floor": list(found.at_floor)}
     # fewer dimensions than features have no noise; one more than latents cannot tell noise from an effect, few samples
     # neither
     if auto and (m.range.shape[1] < m.n_features or m.n_features < d + 2 or m.counts.min() <= d + 2):
@@ -219,22 +226,59 @@ def _reduced(
     N = np.repeat(np.eye(len(W))[None], len(n), axis=0)
     if counting is not None:
         N = N + np.einsum("rp,kp,sp->krs", W, counting - n @ counting / n.sum(), W)
-    directions, to_psi = _directions(problem, best, known)
+    at = problem.slope(np.log(best.psi), best.Q)
+    precision, _, _ = noise_precision(n, best.Q, at.C, at.moved)
+    # a noise at its floor stays there: nothing tells how far below it is, and an error without bound would pass as one
+    unknown = np.flatnonzero(~best.at_floor if known is None else ~(best.at_floor | np.isfinite(known)))
+    directions, to_psi = _directions(best.Q, precision, unknown, n, at.C)
     noise = Noise(N, directions, np.eye(len(directions)))
     floor = tuple(name for name, low in zip(m.feature_names, best.at_floor, strict=True) if low)
-    return Reduction(W, np.sqrt(psi)[:, None] * best.Q, psi, noise, to_psi, dict(criteria), exact, floor)
+    back = np.sqrt(psi)[:, None] * best.Q
+    return Reduction(W, back, back, psi, noise, to_psi, dict(criteria), exact, floor)
 
 
-def _directions(problem: FactorProblem, best: FactorModel, known: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _of_basis(m: Moments, basis: Basis, n: np.ndarray, options: Options) -> Reduction:
+    """Return the factor step that was made when the rows were read: from what all contexts have in common."""
+    if basis.psi is None or basis.at_floor is None or m.noise is None:
+        raise ValueError(
+            f"noise={options.noise!r} is of features, and these moments are of dimensions of features taken as exact: "
+            "make them with latentdag.stream.moments(…, rank=…, noise='features')"
+        )
+    r = m.n_features
+    if isinstance(options.noise, Mapping) or options.n_latents not in (None, r):
+        raise ValueError(
+            f"the noise of these moments, and their {r} factors, were found when the rows were read: leave out "
+            "n_latents and noise variances, or make moments of another rank"
+        )
+    eigenvalues, U = np.linalg.eigh(m.covariances - m.noise + np.eye(r))
+    C = (U * np.maximum(eigenvalues - 1, 0.0)[:, None]) @ U.transpose(0, 2, 1)
+    share = n / n.sum()
+    away = m.means - share @ m.means
+    Q = (basis.W * np.sqrt(basis.psi)).T
+    pooled = np.tensordot(share, C, axes=1)[None]  # the noise was found from all contexts as one
+    precision, _, _ = noise_precision(n.sum(keepdims=True), Q, pooled, (away.T * share) @ away)
+    directions, to_psi = _directions(Q, precision, np.flatnonzero(~basis.at_floor), n, C)
+    noise = Noise(m.noise, directions, np.eye(len(directions)))
+    floor = tuple(name for name, low in zip(basis.feature_names, basis.at_floor, strict=True) if low)
+    return Reduction(np.eye(r), np.eye(r), basis.back, basis.psi, noise, to_psi, {}, np.nan, floor)
+
+
+def _directions(
+    Q: np.ndarray, precision: np.ndarray, unknown: np.ndarray, n: np.ndarray, C: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return in which directions (m, r, r) the noise of y is unknown, one deviation each, and ``log ψ`` along them.
 
     Directions that matter little beside the sampling error of y's own covariances are left out.
+
+    Parameters
+    ----------
+    Q : (p, r) orthonormal basis of the loadings in units of the noise
+    precision : (p, p) of log ψ
+    unknown : positions of features whose noise is not known
+    n : (K+1,)
+    C : (K+1, r, r) covariances of the factors in this basis, without the noise
     """
-    Q, n, r = best.Q, problem.n, best.Q.shape[1]
-    at = problem.slope(np.log(best.psi), Q)
-    precision, _, _ = noise_precision(n, Q, at.C, at.moved)
-    # a noise at its floor stays there: nothing tells how far below it is, and an error without bound would pass as one
-    unknown = np.flatnonzero(~best.at_floor if known is None else ~(best.at_floor | np.isfinite(known)))
+    r = Q.shape[1]
     low, high = np.triu_indices(r)
     length = np.where(low == high, 1.0, np.sqrt(2.0))  # so that the norm of a matrix is that of its entries
     T = Q[unknown][:, low] * Q[unknown][:, high] * length
@@ -245,7 +289,7 @@ def _directions(problem: FactorProblem, best: FactorModel, known: np.ndarray | N
     D = np.zeros((F.shape[1], r, r))
     D[:, low, high] = D[:, high, low] = (F / length[:, None]).T
     # what y itself says about each: Σ n/2 tr(V^{-1} D V^{-1} D), where one is known from the features beside it
-    root = (0.5 * n[:, None, None]) ** 0.25 * np.linalg.inv(np.linalg.cholesky(at.C + np.eye(r)))
+    root = (0.5 * n[:, None, None]) ** 0.25 * np.linalg.inv(np.linalg.cholesky(C + np.eye(r)))
     seen = root[:, None] @ D @ root.transpose(0, 2, 1)[:, None]
     weight, turn = np.linalg.eigh(np.einsum("kiab,kjab->ij", seen, seen, optimize=True))
     turn = turn[:, weight > WELL_KNOWN]

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from latentdag.uncertainty.prediction import Prediction, predict
 from latentdag.uncertainty.standard_errors import Uncertainty
 
 if TYPE_CHECKING:
+    from latentdag.data.basis import Basis
     from latentdag.data.moments import Moments
 
 
@@ -179,7 +180,7 @@ class Fit:
             r = self.details["n_factors"]
             noise = p + r * (p - r)  # and the span of all factors
         elif self.model.residual is not None:
-            r = scale_free_rank(self.model.covariance())
+            r = scale_free_rank(self.model.in_dimensions().covariance())
         beside = 2 * d * (r - d) + (r - d) * (r - d + 1) // 2
         return d**2 + edges + interventions + beside + noise
 
@@ -285,15 +286,25 @@ class Fit:
 
         return score(self, m, m_train, **options)
 
+    def seen_by(self, m: "Moments") -> "Fit":
+        """Return the same fit with its model in the coordinates of moments; see :meth:`LatentModel.seen_by`."""
+        return self if m.basis is None else replace(self, model=self.model.seen_by(m))
+
+    def in_features(self, basis: "Basis") -> "Fit":
+        """Return a fit to dimensions as one of the features behind them, in the paper's scaling there."""
+        model = self.model.in_features(basis).rescaled("paper")
+        graph = named_graph(model, self.fitted_graph.edges)
+        loglik = self.loglik + self.n_samples * basis.log_volume
+        return replace(self, model=model, graph=graph, fitted_graph=None, loglik=loglik)
+
     def summary(self, n_features: int = 3) -> str:
         """Return a table for people: each latent, sources first, with its contexts, parents and strongest features."""
         model, scaled = self.model, self.model.rescaled("unit-variance")
-        rows = []
+        loadings, rows = scaled.covariance_with_latents, []
         for name in self.order:
             i = model.latents.index(name)
             parents = sorted(self.graph.predecessors(name), key=lambda p: -abs(weight_of(scaled, name, p)))
-            # loadings: covariance of each feature with the latent, in units of the latent's deviation
-            loading = scaled.covariance() @ scaled.unmixing[i]
+            loading = loadings[:, i]  # in units of the latent's deviation
             top = np.argsort(-np.abs(loading), kind="stable")[:n_features]
             rows.append(
                 {

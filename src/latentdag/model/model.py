@@ -21,6 +21,7 @@ import pandas as pd
 
 from latentdag.core.linalg import full_row_rank, max_entry_scale, right_inverse
 from latentdag.data import labels as lb
+from latentdag.data.basis import Basis, layout
 from latentdag.data.moments import Moments
 from latentdag.data.schema import Layout
 from latentdag.data.store import load_arrays, naming_file, save_arrays
@@ -35,11 +36,14 @@ FILE = Layout(
     {"latents": [str], "control": lb.from_json, "feature_names": [str], "interventions": [(lb.from_json, JSON)]},
     {
         "unmixing": "f dp", "weights": "f dd", "noise_variance": "f d", "offset": "f p", "loadings?": "f pd",
-        "residual?": "f pp", "feature_noise?": "f p",
+        "residual?": "f pp", "feature_noise?": "f p", **layout("r", "p"),
     },
     {"d": "latents", "p": "feature_names"},
 )  # fmt: skip
-_SHAPES = {name.removesuffix("?"): form.removeprefix("f ") for name, form in FILE.arrays.items()}
+_OF_BASIS = layout("r", "p")
+_SHAPES = {
+    name.removesuffix("?"): form.removeprefix("f ") for name, form in FILE.arrays.items() if name not in _OF_BASIS
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +73,8 @@ class LatentModel:
     feature_noise : (p,), optional
         The part of the diagonal of the residual that is noise of single features. Latents are then not a function of
         the features, and ``H`` their best unbiased estimate.
+    basis : Basis, optional
+        The dimensions of the features that the model was found in, where it was not in the features themselves.
 
     Examples
     --------
@@ -98,6 +104,7 @@ class LatentModel:
     loadings: np.ndarray | None = None
     residual: np.ndarray | None = None
     feature_noise: np.ndarray | None = None
+    basis: Basis | None = None
 
     def __post_init__(self) -> None:
         H = np.atleast_2d(np.array(self.unmixing, dtype=float))
@@ -375,6 +382,54 @@ class LatentModel:
             latents=names,
         )
 
+    def in_features(self, basis: Basis) -> "LatentModel":
+        """Return a model of dimensions as one of the features behind them.
+
+        What the dimensions leave of a feature has its variance; what it shares with other features is not known.
+        """
+        residual = np.diag(basis.rest) if basis.rest.any() or self.residual is not None else None
+        if self.residual is not None:
+            residual += basis.back @ self.residual @ basis.back.T
+        return replace(
+            self,
+            unmixing=self.unmixing @ basis.W,
+            offset=basis.center + basis.back @ self.offset,
+            loadings=None if residual is None else basis.back @ self.mixing,
+            residual=residual,
+            feature_names=basis.feature_names,
+            basis=basis,
+        )
+
+    def in_dimensions(self) -> "LatentModel":
+        """Return the model of the dimensions that it was found in; itself, if those are its features."""
+        basis, residual, noise = self.basis, self.residual, self.feature_noise
+        if basis is None:
+            return self
+        if residual is not None:
+            # of exact features, what dimensions leave has no part in them
+            left = 0.0 if basis.psi is not None else (basis.W * basis.rest) @ basis.W.T
+            residual = basis.W @ residual @ basis.W.T - left
+        return replace(
+            self,
+            unmixing=self.unmixing @ basis.back,
+            offset=basis.W @ (self.offset - basis.center),
+            loadings=None if self.loadings is None else basis.W @ self.loadings,
+            residual=residual if noise is not None or len(basis.W) > self.n_latents else None,
+            feature_noise=None if noise is None else np.square(basis.W) @ noise,
+            feature_names=basis.names,
+            basis=None,
+        )
+
+    @property
+    def covariance_with_latents(self) -> np.ndarray:
+        """Covariances (p, d) of features with latents in the control; of noisy ones, with the latents' estimates."""
+        made = self.mixing @ self.law().latent_covariance
+        return made if self.feature_noise is None else made + np.asarray(self.residual) @ self.unmixing.T
+
+    def seen_by(self, m: Moments) -> "LatentModel":
+        """Return the model in the coordinates of moments of its features, or of its dimensions."""
+        return self if m.basis is None else self.in_dimensions()
+
     def renamed(self, names: Mapping[str, str]) -> "LatentModel":
         """Return the same model with latents called by other names; names left out stay."""
         new = list(self.latents)
@@ -432,6 +487,7 @@ class LatentModel:
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return what :data:`FILE` describes: arrays by name, and the rest as JSON."""
         arrays = {name: getattr(self, name) for name in _SHAPES if getattr(self, name) is not None}
+        arrays |= {} if self.basis is None else self.basis.arrays()
         meta = {
             "latents": list(self.latents),
             "control": lb.to_json(self.control),
@@ -452,6 +508,7 @@ class LatentModel:
             latents=tuple(meta["latents"]),
             control=lb.from_json(meta["control"]),
             feature_names=tuple(meta["feature_names"]),
+            basis=Basis.of(arrays, meta["feature_names"] if "basis_W" in arrays else None),
         )
 
     def __repr__(self) -> str:

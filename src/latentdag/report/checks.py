@@ -128,7 +128,7 @@ def check_same(fit: Fit, m: Moments) -> None:
     """Refuse moments that are not those of the fit; contexts that the fit left out may be there as well."""
     if not isinstance(m, Moments):
         raise TypeError(f"moments must be Moments, got {type(m).__name__}")
-    if tuple(m.feature_names) != tuple(fit.model.feature_names):
+    if m.source_features != tuple(fit.model.feature_names):
         raise ValueError("these are not the moments of this fit: the features differ")
     for context, count in zip(fit.model.contexts, fit.counts, strict=True):
         if context not in m.contexts:

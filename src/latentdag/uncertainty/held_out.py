@@ -85,7 +85,7 @@ def score(
     >>> bool(table.loc["A+B", "gain_over_additive"] > 0.5)  # B no longer acts on A, so the shifts do not add up
     True
     """
-    model = fit if isinstance(fit, LatentModel) else fit.model
+    model = (fit if isinstance(fit, LatentModel) else fit.model).seen_by(m)
     if means is None:
         means = True if isinstance(fit, LatentModel) else fit.options.means
     m = same_features(m, model.feature_names, "held-out moments")

@@ -164,6 +164,8 @@ def predict(
             "only: leave out data="
         )
     G, E = model.mixing, np.zeros((model.n_features, 0)) if model.residual is None else model.residual @ W.T
+    if model.basis is not None:  # what dimensions leave of a feature is not part of W
+        E -= model.basis.rest[:, None] * W.T
     if model.feature_noise is not None:  # background factors included
         G, E = np.split(np.linalg.inv(np.vstack([uncertainty.quantities.H, W])), [uncertainty.point.d], axis=1)
     law = model.intervene(Intervention.of_changes({name: change for name, (change, _) in sources.items()}))

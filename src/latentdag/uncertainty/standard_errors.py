@@ -316,6 +316,8 @@ def noisy_point_of(model: LatentModel, point: Point) -> tuple[Point, np.ndarray,
 
 def remainder(model: LatentModel) -> np.ndarray:
     """Return W (r − d, p): what the latents leave of the features, white, in the control (and in every context)."""
+    if model.basis is not None:
+        return remainder(model.in_dimensions()) @ model.basis.W
     if model.residual is None:
         return np.zeros((0, model.n_features))
     covariance = model.covariance()
