@@ -43,6 +43,7 @@ _HOME = {
 _MODULES = {
     "counterexamples": "identification.counterexamples",
     "datasets": "datasets",
+    "design": "design",
     "errors": "errors",
     "inference": "inference",
     "methods": "methods",
@@ -60,7 +61,7 @@ _MODULES = {
 __all__ = [*_HOME, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
-    from latentdag import datasets, errors, inference, methods, pl, report, tl, workflow
+    from latentdag import datasets, design, errors, inference, methods, pl, report, tl, workflow
     from latentdag.data import stream
     from latentdag.data.moments import Moments
     from latentdag.estimator import LatentDAG

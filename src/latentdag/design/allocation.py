@@ -1,0 +1,110 @@
+"""Which context gets how many cells of a budget."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentdag.core.planning import power, rounded, share_out
+from latentdag.data import labels as lb
+from latentdag.design.assumed import FEWEST_CELLS, UNKNOWN, Assumed
+from latentdag.errors import clear_numerics
+from latentdag.methods.result import Fit
+from latentdag.model.model import LatentModel
+
+#: What an allocation makes as good as it can.
+CRITERIA = ("maxmin", "A")
+
+#: Least share of an equal allocation that the control keeps: what it is needed for, the information does not see.
+CONTROL_SHARE = 0.5
+
+#: Cells that every other context keeps, per latent: fewer have no covariance to speak of.
+CELLS_PER_LATENT = 2
+
+
+@clear_numerics
+def allocate(
+    fit_or_model: Fit | LatentModel,
+    budget: int,
+    *,
+    criterion: str = "maxmin",
+    floor: "int | Mapping[Any, int] | None" = None,
+    alpha: float = 0.05,
+) -> pd.Series:
+    """Return how many cells of a budget each context gets.
+
+    Parameters
+    ----------
+    fit_or_model : Fit or LatentModel
+        What is taken for true; a pilot's weights are shrunk as for ``power``.
+    budget : int
+        Cells in all contexts together, the control included.
+    criterion : "maxmin" or "A"
+        Make the power of the weakest edge as large as possible, or the sum of the variances as small. Both are for a
+        known graph.
+    floor : int, or mapping of context to cells, optional
+        Fewest cells of a context. By default half an equal share for the control, and two cells per latent for others:
+        contexts leave each other's mechanisms alone, so for the edges nearly no control is needed, but tests of rank and
+        of off-targets compare with it.
+    alpha : float
+        Level at which ``.attrs`` states power.
+
+    Returns
+    -------
+    Series
+        Whole numbers by context that sum to the budget, ready for ``power``. ``.attrs`` has ``least_power`` and
+        ``least_power_equal``, those of the weakest edge in a known graph with this allocation and with an equal one,
+        ``saved``, the share of cells that an equal allocation would need more, and ``note``.
+
+    Examples
+    --------
+    >>> from latentdag import simulate
+    >>> truth = simulate.random_model(3, 6, convention="text", rng=1)
+    >>> allocate(truth, 1_000).to_dict()
+    {'control': 125, 'c1': 369, 'c2': 185, 'c3': 321}
+    """
+    assumed = Assumed.of(fit_or_model)
+    if criterion not in CRITERIA:
+        raise ValueError(f"criterion must be one of {', '.join(map(repr, CRITERIA))}, got {criterion!r}")
+    if not (isinstance(budget, int | np.integer) and budget > 0):
+        raise ValueError(f"the budget is a number of cells, got {budget!r}")
+    contexts = assumed.fit.model.contexts
+    floors = np.array(list(_floors(assumed, int(budget), floor).values()), dtype=float)
+    if floors.sum() > budget:
+        raise ValueError(
+            f"a budget of {budget} cells is below the floors of {len(contexts)} contexts, {floors.sum():.0f} together: "
+            "raise the budget, lower floor=, or plan fewer contexts"
+        )
+    w = assumed.shrunk[0]
+    screen = assumed.screen
+    known = np.isfinite(screen.variances(screen.point.n))
+    if not known.any():
+        pairs = [f"{a} → {b}" for a, b in assumed.edges[["source", "target"]].to_numpy()]
+        raise ValueError(UNKNOWN.format(listed=lb.listed(pairs)))
+    telling = type(screen)(screen.point, screen.gradients[known])
+    # symmetric in the contexts but for their order, which must not decide what rounding leaves open
+    at = [contexts.index(context) for context in (contexts[0], *lb.canonical_order(contexts[1:]))]
+    n = share_out(telling, np.abs(w[known]), float(budget), floors, criterion == "maxmin")
+    counts = np.empty(len(n), dtype=int)
+    counts[at] = rounded(n[at], int(budget))
+    found = pd.Series(counts, index=lb.as_index(contexts), name="cells")
+    equal = np.full(len(n), budget / len(n))
+    v, v_equal = (telling.variances(np.asarray(each, dtype=float)) for each in (counts, equal))
+    ratio = [(each / w[known] ** 2).max() if criterion == "maxmin" else each.sum() for each in (v, v_equal)]
+    least = [float(power(np.abs(w[known]) / np.sqrt(each), alpha).min()) for each in (v, v_equal)]
+    found.attrs = {
+        "least_power": least[0], "least_power_equal": least[1], "saved": 1 - ratio[0] / ratio[1], "note": assumed.note,
+    }  # fmt: skip
+    return found
+
+
+def _floors(assumed: Assumed, budget: int, floor: Any) -> dict[Any, int]:
+    """Return the fewest cells of each context."""
+    contexts, d = assumed.fit.model.contexts, assumed.fit.model.n_latents
+    if floor is None or hasattr(floor, "keys"):
+        usual = dict.fromkeys(contexts, max(CELLS_PER_LATENT * d, FEWEST_CELLS))
+        usual[contexts[0]] = max(int(CONTROL_SHARE * budget / len(contexts)), FEWEST_CELLS)
+        given = {} if floor is None else {lb.as_label(context): floor[context] for context in floor.keys()}  # noqa: SIM118
+        return assumed.counts({**usual, **given})
+    return assumed.counts(floor)

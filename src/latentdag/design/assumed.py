@@ -1,0 +1,170 @@
+"""What a plan takes for true: a fit, with what it does not know, or a model.
+
+Weights are those between latents of unit variance, so that no plan depends on the units of latents or features. Those
+of a pilot fit were looked at because they are large, so they are too large on average: they are shrunk as
+:mod:`latentdag.core.small_samples` says, and what the pilot leaves open is kept beside them as their covariance.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+
+from latentdag.core.covariance import Gradient
+from latentdag.core.planning import Screen
+from latentdag.core.small_samples import without_winners_curse
+from latentdag.data import labels as lb
+from latentdag.methods.options import Options
+from latentdag.methods.result import Fit
+from latentdag.model.model import LatentModel
+from latentdag.uncertainty.standard_errors import NOT_MAXIMUM
+
+#: Cells of a context below which no fit can be made.
+FEWEST_CELLS = 3
+
+NO_EDGES = "there is no edge to plan for: {why}"
+UNKNOWN = (
+    "no number of cells tells the weight of {listed}: these perturbations leave it free (soft interventions do so inside "
+    "the ancestor relation, latents that nobody perturbs up to rotation); another perturbation of the target might"
+)
+IDLE = "nothing is planned for the latents of {listed}, in which nothing changed"
+
+
+@dataclass(frozen=True, eq=False)
+class Assumed:
+    """A fit or a model as the truth of a plan.
+
+    Attributes
+    ----------
+    fit : Fit
+        Of a model, a fit that says what fits of its data would be told.
+    pilot : bool
+        Whether it was estimated.
+    """
+
+    fit: Fit
+    pilot: bool
+
+    @classmethod
+    def of(cls, source: Fit | LatentModel) -> "Assumed":
+        """Return what a user gave, checked."""
+        if isinstance(source, LatentModel):
+            kinds = {context: value.kind for context, value in source.interventions.items()}
+            mixed = [context for context, kind in kinds.items() if kind == "mixed"]
+            if mixed:
+                raise ValueError(f"context {mixed[0]!r} mixes kinds of interventions, which no fit can: plan without it")
+            order = tuple(nx.lexicographical_topological_sort(source.graph))
+            options = Options(targets=source.targets, intervention=kinds)
+            source, pilot = Fit(source, order, source.graph, np.nan, (1_000,) * len(source.contexts), options=options), False
+        elif isinstance(source, Fit):
+            pilot = True
+        else:
+            raise TypeError(f"plan from a Fit or a LatentModel, got {type(source).__name__}")
+        if source.method != "likelihood":
+            raise ValueError(f"a plan needs information: {NOT_MAXIMUM.format(method=source.method)}")
+        made = cls(source, pilot)
+        if not len(made.edges):
+            why = "the model has none" if not pilot else str(source.verdict)
+            raise ValueError(NO_EDGES.format(why=why))
+        return made
+
+    @cached_property
+    def screen(self) -> Screen:
+        """The edges' standardized weights as functions of the parameters."""
+        uncertainty, (_, gradient, kept) = self.fit.uncertainty(), self._weights
+        return Screen(uncertainty.point, gradient.inner[kept])
+
+    @cached_property
+    def _weights(self) -> tuple[pd.DataFrame, Gradient, np.ndarray]:
+        """All weights with their gradients, and which of them belong to edges that are believed."""
+        blocks, names = list(self.fit.uncertainty().quantities.blocks("weight", "unit-variance")), self.fit.latents
+        rows = [
+            (names[j], names[i], weight)
+            for block in blocks
+            for i, j, weight in zip(block.rows, block.columns, block.estimate.tolist(), strict=True)
+        ]
+        table = pd.DataFrame(rows, columns=["source", "target", "weight"])
+        kept = [self.fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
+        gradients = Gradient.stacked([block.gradient for block in blocks]) if blocks else Gradient(np.zeros((0, 0)))
+        return table, gradients, np.array(kept, dtype=bool)
+
+    @cached_property
+    def edges(self) -> pd.DataFrame:
+        """Source, target and standardized weight of every edge, shrunk if it was estimated."""
+        table, gradients, kept = self._weights
+        return table[kept].reset_index(drop=True)
+
+    @cached_property
+    def shrunk(self) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (m,) without the winner's curse, and the variance (m,) that the pilot leaves them."""
+        w = self.edges["weight"].to_numpy()
+        if not self.pilot:
+            return w, np.zeros(len(w))
+        inverse = self.screen.inverse(self.screen.point.n)
+        known = inverse.knows(self.screen.gradients)
+        mean, variance = w.copy(), np.full(len(w), np.inf)
+        g = self.screen.gradients[known]
+        V = g @ inverse.C @ g.T
+        if known.any():
+            mean[known] = without_winners_curse(w[known], V)
+            variance[known] = np.diagonal(V) * np.clip(mean[known] / w[known], 0.0, 1.0)
+        return mean, variance
+
+    @property
+    def note(self) -> str:
+        """What to know before believing the plan."""
+        known, fit = np.isfinite(self.screen.variances(self.screen.point.n)), self.fit
+        pairs = [f"{a} → {b}" for a, b in self.edges.loc[~known, ["source", "target"]].to_numpy()]
+        said = [UNKNOWN.format(listed=lb.listed(pairs))] if pairs else []
+        if fit.idle:
+            said.append(IDLE.format(listed=lb.listed(lb.text_names(fit.idle))))
+        if self.pilot and not fit.verdict.ok:
+            said.append(f"the pilot itself is in doubt: {' '.join(fit.verdict.reasons)}")
+        return "; ".join(said)
+
+    def counts(self, cells: Any) -> dict[Hashable, int]:
+        """Return the cells of every context from one number for all, or a mapping of context to cells."""
+        contexts = self.fit.model.contexts
+        if not hasattr(cells, "keys"):
+            cells = dict.fromkeys(contexts, cells)
+        given = {lb.as_label(context): cells[context] for context in cells.keys()}  # noqa: SIM118: or a Series
+        return {context: whole_number(n, context) for context, n in self.matched(given).items()}
+
+    def matched(self, given: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Return the values of every context, in the model's order, from a mapping that must name each."""
+        contexts = self.fit.model.contexts
+        missing, unknown = [c for c in contexts if c not in given], [c for c in given if c not in contexts]
+        if missing or unknown:
+            wrong = f"missing {missing[:5]}" if missing else f"unknown {unknown[:5]}"
+            raise ValueError(f"name the cells of every context, the control included, and no other: {wrong}")
+        return {context: given[context] for context in contexts}
+
+    def weights(self, counts: Mapping[Hashable, int]) -> np.ndarray:
+        """Return what contexts weigh in the information: a free mean costs one cell."""
+        n = np.array(list(counts.values()), dtype=float)
+        return n if self.screen.point.tau is not None else n - 1.0
+
+    def with_context(self, label: Hashable, intervention: Any, cells: int, counts: Mapping[Hashable, int]) -> "Assumed":
+        """Return the same model with one more context, and so many cells in each."""
+        model = replace(self.fit.model, interventions={**self.fit.model.interventions, label: intervention})
+        kinds = self.fit.options.intervention
+        if not isinstance(kinds, str):
+            kinds = {**kinds, label: intervention.kind}
+        options = replace(self.fit.options, targets=model.targets, intervention=kinds)
+        made = replace(self.fit, model=model, counts=(*counts.values(), cells), options=options, details={})
+        return Assumed(made, False)
+
+
+def whole_number(n: Any, context: Hashable) -> int:
+    """Return a number of cells that a fit can use."""
+    try:
+        found = int(n)
+    except (TypeError, ValueError):
+        raise ValueError(f"context {context!r}: cells are a whole number, got {n!r}") from None
+    if found != n or found < FEWEST_CELLS:
+        raise ValueError(f"context {context!r} needs {FEWEST_CELLS} cells or more, a whole number, got {n}")
+    return found
