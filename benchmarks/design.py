@@ -1,0 +1,219 @@
+"""Is a plan right? Power predicted and found, cells that an allocation saves, the next context, P(order right).
+
+Models have five latents, ten features and density .5, in both conventions; seeds from 100000. Plans are made from the
+true model, but for the next context, which is chosen from a pilot.
+
+* power, known graph: share of edges whose own test is significant at .05 when the graph is given.
+* power, searched: share of edges that ``fit.edges()`` calls at q ≤ .05 in a screen whose graph is searched. "order" and
+  "graph" are shares of screens in which every edge points forward in the order found, and in which the graph is right.
+* cells saved: what an equal allocation would need more for the same least power; "found" is the power of the weakest edge
+  in simulated screens of a known graph, with the equal allocation of the cells that it needs for .80, with the best
+  allocation of the cells that that one needs, and with an equal allocation of those.
+* next context: squared error of all standardized weights after 500 more cells per pilot of 500 in each context, as a share
+  of the expected one of the pilot.
+
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/design.py [--models 30] [--seed 100000] [--part power|cells|next]
+"""
+
+import os
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+import argparse
+import subprocess
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import latentdag as ld
+from latentdag.design.assumed import Assumed
+
+CONVENTIONS = ("text", "figures")
+SIZES = (100, 200, 500, 1_000)
+BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0001)
+
+
+def model_of(convention, seed):
+    truth = ld.simulate.random_model(5, 10, 0.5, convention=convention, rng=seed)
+    return truth if truth.graph.number_of_edges() else None
+
+
+def models_of(options):
+    for convention in CONVENTIONS:
+        for seed in range(options.seed, options.seed + options.models):
+            truth = model_of(convention, seed)
+            if truth is not None:
+                yield convention, seed, truth
+
+
+def said(title, lines):
+    print(f"\n{title}\n{'-' * len(title)}")
+    print("\n".join(lines), flush=True)
+
+
+def with_error(values, models):
+    """Mean, and its standard error over models, whose edges share a screen."""
+    means = pd.Series(values).groupby(list(models)).mean()
+    weight = pd.Series(values).groupby(list(models)).size()
+    mean = float(np.mean(values))
+    error = np.sqrt(np.sum((weight * (means - mean)) ** 2)) / weight.sum()
+    return f"{mean:.3f} ({error:.3f})"
+
+
+def power_rows(options):
+    rows, screens = [], []
+    for convention, seed, truth in models_of(options):
+        graph = list(truth.graph.edges)
+        for n in SIZES:
+            known = ld.design.power(truth, n, searched=False).set_index(["source", "target"])["power"]
+            table = ld.design.power(truth, n)
+            told = table.set_index(["source", "target"])["power"]
+            m = ld.simulate.sample_moments(truth, n, rng=[seed, n])
+            given = ld.fit(m, graph=graph).edges().set_index(["source", "target"])["p_value"]
+            found = ld.fit(m)
+            q = found.edges().set_index(["source", "target"])["q_value"]
+            for edge in graph:
+                row = {"convention": convention, "seed": seed, "n": n, "known": known[edge], "searched": told[edge]}
+                rows.append(row | {"found known": float(given[edge] <= 0.05), "found": float(q.get(edge, 1.0) <= 0.05)})
+            position = {name: i for i, name in enumerate(found.order)}
+            order = all(position[a] < position[b] for a, b in graph)
+            right = set(found.graph.edges) == set(graph)
+            screens.append(
+                {"convention": convention, "seed": seed, "n": n, "p_order": table.attrs["p_order"], "order": float(order)}
+                | {"p_graph": table.attrs["p_graph"], "graph": float(right)}
+            )
+    return pd.DataFrame(rows), pd.DataFrame(screens)
+
+
+def compared(table, predicted, found, by):
+    lines = []
+    for key, part in table.groupby(by, observed=True, sort=False):
+        gap = part[found] - part[predicted]
+        name = " ".join(map(str, key if isinstance(key, tuple) else (key,)))
+        lines.append(
+            f"{name:>16}  predicted {part[predicted].mean():.3f}  found {with_error(part[found].to_numpy(), part['seed'])}"
+            f"  difference {with_error(gap.to_numpy(), part['seed'])}  of {len(part)}, {part['seed'].nunique()} models"
+        )
+    return lines
+
+
+def power_part(options):
+    edges, screens = power_rows(options)
+    for predicted, found in (("known", "found known"), ("searched", "found")):
+        name = f"power, {'known graph' if predicted == 'known' else 'searched'}"
+        said(f"{name}: by convention and cells per context", compared(edges, predicted, found, ["convention", "n"]))
+        edges["bin"] = pd.cut(edges[predicted], BINS, right=False)
+        said(f"{name}: by what was predicted", compared(edges.sort_values(predicted), predicted, found, ["bin"]))
+    for what in ("order", "graph"):
+        said(f"P({what} right)", compared(screens, f"p_{what}", what, ["convention", "n"]))
+        screens["bin"] = pd.cut(screens[f"p_{what}"], BINS, right=False)
+        said(f"P({what} right): reliability", compared(screens.sort_values(f"p_{what}"), f"p_{what}", what, ["bin"]))
+
+
+def weakest_found(truth, counts, edge, rng, draws):
+    hits = []
+    for _ in range(draws):
+        m = ld.simulate.sample_moments(truth, counts, rng)
+        p = ld.fit(m, graph=list(truth.graph.edges)).edges().set_index(["source", "target"])["p_value"]
+        hits.append(p[edge] <= 0.05)
+    return float(np.mean(hits))
+
+
+def cells_part(options):
+    rows = []
+    for convention, seed, truth in models_of(options):
+        needed = ld.design.samples_needed(truth, 0.8, searched=False).sort_values("cells")
+        equal = int(np.ceil(needed["cells"].iloc[-1]))
+        floor = {truth.control: max(3, equal // 100)} | dict.fromkeys(truth.interventions, 3)
+        best = ld.design.allocate(truth, max(equal, 200), floor=floor)
+        usual = ld.design.allocate(truth, max(equal, 200))
+        saved, K = best.attrs["saved"], len(truth.contexts)
+        row = {"convention": convention, "seed": seed, "saved": saved, "default": usual.attrs["saved"]}
+        roots = {truth.control: np.sqrt(K - 1)} | dict.fromkeys(truth.interventions, 1.0)
+        root = ld.design.samples_needed(truth, 0.8, searched=False, shares=roots)["cells"].max()
+        row["root"] = root / needed["cells"].max() - 1
+        if equal >= 90 * K and len(rows) % 2 == 0:
+            rng, edge, fewer = np.random.default_rng([seed, 1]), tuple(needed[["source", "target"]].iloc[-1]), equal * (1 - saved)
+            shares = {c: max(int(n), 3) for c, n in (best / best.sum() * fewer).items()}
+            # at the optimum several edges are weakest: the one that is weakest with equal cells is followed
+            row |= {
+                "equal N": weakest_found(truth, equal // K, edge, rng, 6),
+                "best N'": weakest_found(truth, shares, edge, rng, 6),
+                "equal N'": weakest_found(truth, int(fewer / K), edge, rng, 6),
+            }
+        rows.append(row)
+    table, lines = pd.DataFrame(rows), []
+    for convention, part in table.groupby("convention", sort=False):
+        low, mid, high = part["saved"].quantile([0.25, 0.5, 0.75])
+        lines.append(
+            f"{convention:>8}  saved {100 * mid:.0f} % ({100 * low:.0f} to {100 * high:.0f}), with the default floors "
+            f"{100 * part['default'].median():.0f} %; control × √K needs {100 * part['root'].median():+.0f} %; {len(part)} models"
+        )
+        kept = part.dropna(subset=["equal N"]) if "equal N" in part else part[:0]
+        if len(kept):
+            lines.append(
+                " " * 10 + "weakest edge found: " + ", ".join(
+                    f"{name} {with_error(kept[name].to_numpy(), kept['seed'])}" for name in ("equal N", "best N'", "equal N'")
+                ) + f"; {len(kept)} models, 6 screens each"
+            )
+    said("cells saved by allocate(), the graph known, at least power .80", lines)
+
+
+def squared_error(model, truth, counts, graph, rng):
+    m = ld.simulate.sample_moments(model, counts, rng)
+    found = Assumed(ld.fit(m, graph=graph, targets=model.targets), False).edges.set_index(["source", "target"])["weight"]
+    right = Assumed.of(truth).edges.set_index(["source", "target"])["weight"]
+    return float(sum((abs(found[edge]) - abs(right[edge])) ** 2 for edge in graph))
+
+
+def next_part(options):
+    n, rows = 500, []
+    for convention, seed, truth in models_of(options):
+        rng, graph = np.random.default_rng([seed, 2]), list(truth.graph.edges)
+        assumed = Assumed.of(truth)
+        expected = float(assumed.screen.variances(assumed.weights(assumed.counts(n))).sum())
+        pilot = ld.fit(ld.simulate.sample_moments(truth, n, rng), graph=graph)
+        ranked = ld.design.next_context(pilot, n=n)["targets"]
+        singles = [targets for targets in ranked if len(targets) == 1]
+        chosen = {
+            "chosen": ranked[0],
+            "random": ranked[rng.integers(len(ranked))],
+            "random single": singles[rng.integers(len(singles))],
+        }
+        row = {"convention": convention, "seed": seed, "pilot": squared_error(truth, truth, n, graph, rng) / expected}
+        for name, targets in chosen.items():
+            new = ld.Intervention.combine([truth.interventions[target] for target in targets])
+            more = ld.LatentModel(
+                truth.unmixing, truth.weights, truth.noise_variance, {**truth.interventions, "new": new}, truth.latents,
+                truth.control, truth.feature_names, truth.offset,
+            )  # fmt: skip
+            row[name] = squared_error(more, truth, n, graph, rng) / expected
+        rows.append(row)
+    lines = []
+    for convention, part in pd.DataFrame(rows).groupby("convention", sort=False):
+        names = ("pilot", "chosen", "random", "random single")
+        cells = ", ".join(f"{name} {with_error(part[name].to_numpy(), part['seed'])}" for name in names)
+        ratios = ", ".join(f"÷ {name} {part['chosen'].mean() / part[name].mean():.2f}" for name in names[2:])
+        lines.append(f"{convention:>8}  {cells}; chosen {ratios}; {len(part)} models")
+    said("squared error after the next context, over that expected of the pilot (all orders of targets are candidates)", lines)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--models", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=100_000)
+    parser.add_argument("--part", choices=("power", "cells", "next"))
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    here = Path(__file__).parent
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True).stdout.strip()
+    print(f"design: {options.models} models per convention, seeds from {options.seed}, commit {commit}; standard errors in ()")
+    for name, part in (("power", power_part), ("cells", cells_part), ("next", next_part)):
+        if options.part in (None, name):
+            part(options)
+
+
+if __name__ == "__main__":
+    main()
