@@ -205,10 +205,12 @@ def main():
     parser.add_argument("--models", type=int, default=30)
     parser.add_argument("--seed", type=int, default=100_000)
     parser.add_argument("--part", choices=("power", "cells", "next"))
+    parser.add_argument("--commit", help="of a copy without git")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     here = Path(__file__).parent
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True).stdout.strip()
+    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
+    commit = options.commit or git.stdout.strip()
     print(f"design: {options.models} models per convention, seeds from {options.seed}, commit {commit}; standard errors in ()")
     for name, part in (("power", power_part), ("cells", cells_part), ("next", next_part)):
         if options.part in (None, name):

@@ -158,7 +158,7 @@ def _nats(assumed: Assumed, there: Counts, made: Sequence[Assumed], for_: str) -
     if not can_search(assumed.fit):
         raise ValueError("rival orders are compared for perfect interventions, exact features and graphs that are searched")
     base = Exact(assumed.fit, assumed.fit.model.moments(list(there.values())))
-    rivals = [one.graph for one in base.rivals if base.turned(one.graph)][:MOST_RIVALS]
+    rivals = [one.graph for one in base.rivals if not base.forward(one)][:MOST_RIVALS]
     if not rivals:
         raise ValueError(NO_RIVAL)
     now = min(base.gap(rival, base) for rival in rivals)

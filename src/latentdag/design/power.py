@@ -189,10 +189,10 @@ def samples_needed(
     if not alpha < power < 1:
         raise ValueError(f"power is a probability between alpha = {alpha} and 1, got {power}")
     share = _shares(assumed, shares)
-    totals, powers = _grown(assumed, share, alpha, searched, power)
-    cells = np.array([_crossing(totals, mine, power) for mine in powers])
-    table = predicted(assumed, _spread(totals[-1], share), alpha, False)[["source", "target", "weight"]]
-    table["cells"] = cells
+    tables = _grown(assumed, share, alpha, searched, power)
+    totals = [sum(table.attrs["counts"].values()) for table in tables]
+    cells = np.array([_crossing(totals, mine, power) for mine in np.array([each["power"] for each in tables]).T])
+    table = tables[-1][["source", "target", "weight"]].assign(cells=cells)
     most = cells[np.isfinite(cells)].max(initial=0.0)
     known = np.isfinite(assumed.screen.variances(assumed.screen.point.n))
     pairs = assumed.edges.loc[known, ["source", "target"]].to_numpy().tolist()
@@ -211,14 +211,17 @@ def power_curve(
     ``totals`` are numbers of cells in all contexts together; by default they double until every edge has power .95, or
     cannot have more. The rest is as for :func:`samples_needed`.
     """
-    assumed, tables = Assumed.of(fit_or_model), []
+    assumed = Assumed.of(fit_or_model)
+    _check_level(alpha)
     share = _shares(assumed, shares)
     if totals is None:
-        totals = _grown(assumed, share, alpha, searched, 0.95)[0]
-    for total in totals:
-        table = predicted(assumed, _spread(total, share), alpha, searched)
-        chances = {name: table.attrs[name] for name in ("p_order", "p_graph")}
-        tables.append(table.assign(cells=sum(table.attrs["counts"].values()), **chances))
+        tables = _grown(assumed, share, alpha, searched, 0.95)
+    else:
+        tables = [predicted(assumed, _spread(total, share), alpha, searched) for total in totals]
+    for table in tables:
+        table["cells"] = sum(table.attrs["counts"].values())
+        table["p_order"], table["p_graph"] = table.attrs["p_order"], table.attrs["p_graph"]
+        table.attrs = {}
     return pd.concat(tables, ignore_index=True)
 
 
@@ -244,23 +247,19 @@ def _spread(total: float, share: Mapping[Any, float]) -> dict[Any, int]:
 
 def _grown(
     assumed: Assumed, share: Mapping[Any, float], alpha: float, search: bool, wanted: float
-) -> tuple[list[float], np.ndarray]:
-    """Return totals that double, and the power (m, totals) of each edge, until it is what is wanted or out of reach."""
+) -> list[pd.DataFrame]:
+    """Return tables of power for totals that double, until every edge has what is wanted, or cannot have it."""
     w, doubt = assumed.shrunk
-    total, totals, powers = 10.0 * len(share), [], []
+    total, tables = 10.0 * len(share), []
+    v = assumed.screen.variances(assumed.weights(_spread(MOST_CELLS, share)))
+    in_reach = _known(w, v, alpha, doubt) >= wanted
+    pairs = set(assumed.edges.loc[in_reach, ["source", "target"]].itertuples(index=False, name=None))
     while True:
-        counts = _spread(total, share)
-        v = assumed.screen.variances(assumed.weights(counts))
-        known = _known(w, v, alpha, doubt)
-        reached = _known(w, v * (total / MOST_CELLS), alpha, doubt) >= wanted
-        if (known >= min(alpha + 0.05, wanted)).any() or not reached.any():  # before that there is nothing to see
-            table = predicted(assumed, counts, alpha, search)
-            totals.append(total)
-            powers.append(table["power"].to_numpy())
-            pairs = table[["source", "target"]].apply(tuple, axis=1)
-            reachable = pairs.isin(assumed.edges[reached][["source", "target"]].apply(tuple, axis=1)).to_numpy()
-            if (powers[-1][reachable] >= wanted).all() or total > MOST_CELLS:
-                return totals, np.array(powers).T
+        tables.append(predicted(assumed, _spread(total, share), alpha, search))
+        edges = tables[-1][["source", "target"]].itertuples(index=False, name=None)
+        left = [p for edge, p in zip(edges, tables[-1]["power"], strict=True) if edge in pairs and p < wanted]
+        if not left or total > MOST_CELLS:
+            return tables
         total *= 2.0
 
 

@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import softmax
 
-from latentdag.core.evidence import Weighed
+from latentdag.core.evidence import Weighed, ancestors_of
 from latentdag.core.graphs import FittedGraph, Rules, fit_graph
 from latentdag.core.likelihood import Design, shares
 from latentdag.core.linalg import Array, BoolArray, IntArray, complement
@@ -99,10 +99,12 @@ class Exact:
         found = conclude(self.design, [[Rival.of_graph(self.truth)]], self.rules)
         return () if found is None or found.posterior is None else found.posterior.weighed
 
-    def turned(self, rival: FittedGraph) -> bool:
-        """Tell whether a graph's order turns an edge of the model round."""
-        position = np.argsort(rival.order)
-        return any(position[j] > position[i] for i, j in np.argwhere(self.edges))
+    def forward(self, rival: Weighed) -> float:
+        """Return how likely every edge of the model points forward in an order of a graph: what that leaves open is a
+        coin's toss each.
+        """
+        ancestors = ancestors_of(rival.present, rival.graph.order)
+        return 0.0 if (ancestors.T & self.edges).any() else 0.5 ** int((self.edges & ~ancestors).sum())
 
     def gap(self, rival: FittedGraph, seen_by: "Exact") -> float:
         """Return how many nats a rival, which was fitted to other moments of the same features, is behind here."""
@@ -141,7 +143,7 @@ def searched(fit: Fit, m: Moments, alpha: float) -> Searched:
     exact = Exact(fit, m)
     rivals, names = exact.rivals, exact.prepared.latents
     present = np.array([one.present for one in rivals])
-    turned = np.array([exact.turned(one.graph) for one in rivals])
+    forward = np.array([exact.forward(one) for one in rivals])
     right = (present == exact.edges).all(axis=(1, 2))
     prior = np.array([one.evidence - one.graph.optimum.value for one in rivals])
     gaps, V = gaps_of(exact)
@@ -151,10 +153,10 @@ def searched(fit: Fit, m: Moments, alpha: float) -> Searched:
         axis=(0, 1),
     )
     first = (prior - gaps).argmax(axis=1)
-    luckiest = (prior - gaps + LUCK * ~(turned | right)).argmax(axis=1)
+    luckiest = (prior - gaps + LUCK * ((forward > 0) & ~right)).argmax(axis=1)
     return Searched(
         {(names[j], names[i]): float(called[i, j]) for i, j in np.argwhere(exact.edges)},
-        float(np.mean(~turned[first])),
+        float(np.mean(forward[first])),
         float(np.mean(right[luckiest])),
     )
 
