@@ -68,7 +68,7 @@ class Assumed:
             raise ValueError(f"a plan needs information: {NOT_MAXIMUM.format(method=source.method)}")
         made = cls(source, pilot)
         if not len(made.edges):
-            why = "the model has none" if not pilot else str(source.verdict)
+            why = f"the pilot found none. {source.verdict}" if pilot else "the model has none"
             raise ValueError(NO_EDGES.format(why=why))
         return made
 

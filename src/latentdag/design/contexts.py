@@ -82,6 +82,8 @@ def next_context(
     there = assumed.counts(dict(zip(model.contexts, assumed.fit.counts, strict=True)) if counts is None else counts)
     cells = round(sum(there.values()) / len(there)) if n is None else whole_number(n, "new")
     tried = [_intervention(model, each) for each in (_default(model, for_) if candidates is None else candidates)]
+    if not tried:
+        raise ValueError("there is no candidate: name latents, or leave candidates out")
     made = [assumed.with_context(_new_label(model), each, cells, there) for each in tried]
     scores = {"order": _nats, "ambiguity": _models_left}.get(for_, _variance_cut)(assumed, there, made, for_)
     targets = [each.targets for each in tried]

@@ -20,6 +20,9 @@ from latentdag.model.simulate import sample_moments
 #: Cells of all contexts beyond which nobody plans.
 MOST_CELLS = 10**9
 
+#: Power of the strongest edge in a known graph below which a search finds nothing.
+BARELY = 0.3
+
 #: Probabilities nearer to zero or one than this count as this near.
 SURE = 1e-6
 
@@ -254,6 +257,12 @@ def _grown(
     v = assumed.screen.variances(assumed.weights(_spread(MOST_CELLS, share)))
     in_reach = _known(w, v, alpha, doubt) >= wanted
     pairs = set(assumed.edges.loc[in_reach, ["source", "target"]].itertuples(index=False, name=None))
+
+    def best_known() -> float:
+        return float(_known(w, assumed.screen.variances(assumed.weights(_spread(total, share))), alpha, doubt).max())
+
+    while in_reach.any() and best_known() < BARELY and total < MOST_CELLS:
+        total *= 2.0
     while True:
         tables.append(predicted(assumed, _spread(total, share), alpha, search))
         edges = tables[-1][["source", "target"]].itertuples(index=False, name=None)
@@ -268,8 +277,10 @@ def _crossing(totals: list[float], powers: np.ndarray, wanted: float) -> float:
     growing = np.maximum.accumulate(powers)
     if growing[-1] < wanted:
         return np.inf
+    at = int(np.argmax(growing >= wanted))
+    if at == 0:
+        return totals[0]
     quantile = stats.norm.ppf(np.clip(growing, SURE, 1 - SURE))
-    at = max(int(np.argmax(growing >= wanted)), 1)
     roots = np.sqrt(totals[at - 1 : at + 1])
     part = (stats.norm.ppf(wanted) - quantile[at - 1]) / (quantile[at] - quantile[at - 1])
     return float(max(roots[0] + part * (roots[1] - roots[0]), 0.0) ** 2)
