@@ -3,7 +3,7 @@
 Models have five latents, ten features and density .5, in both conventions; seeds from 100000. Plans are made from the
 true model, but for the next context, which is chosen from a pilot.
 
-* power, known graph: share of edges whose own test is significant at .05 when the graph is given.
+* power, known graph: share of edges whose own test is significant at .05 when the true graph is fitted.
 * power, searched: share of edges that ``fit.edges()`` calls at q ≤ .05 in a screen whose graph is searched. "order" and
   "graph" are shares of screens in which every edge points forward in the order found, and in which the graph is right.
 * cells saved: what an equal allocation would need more for the same least power; "found" is the power of the weakest edge
@@ -21,6 +21,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 
 import argparse
 import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -29,8 +30,12 @@ import pandas as pd
 
 import latentdag as ld
 from latentdag.design.assumed import Assumed
+from latentdag.design.rivals import Exact
+from latentdag.methods.assembly import model_of_graph
 
 CONVENTIONS = ("text", "figures")
+Z = 1.959964
+DRAWS = 10  # screens of a known graph per model
 SIZES = (100, 200, 500, 1_000)
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0001)
 
@@ -41,8 +46,8 @@ def model_of(convention, seed):
 
 
 def models_of(options):
-    for convention in CONVENTIONS:
-        for seed in range(options.seed, options.seed + options.models):
+    for seed in range(options.seed, options.seed + options.models):
+        for convention in CONVENTIONS:
             truth = model_of(convention, seed)
             if truth is not None:
                 yield convention, seed, truth
@@ -62,6 +67,15 @@ def with_error(values, models):
     return f"{mean:.3f} ({error:.3f})"
 
 
+def known_graph(truth, counts, rng):
+    """Standardized weights and z of the true graph fitted to one screen, by edge."""
+    m = ld.simulate.sample_moments(truth, counts, rng)
+    exact = Exact(Assumed.of(truth).fit, m)
+    fitted = Assumed.of(model_of_graph(m, exact.prepared, exact.truth))
+    edges = fitted.edges.set_index(["source", "target"])["weight"]
+    return edges, edges / np.sqrt(fitted.screen.variances(fitted.weights(fitted.counts(counts))))
+
+
 def power_rows(options):
     rows, screens = [], []
     for convention, seed, truth in models_of(options):
@@ -70,13 +84,13 @@ def power_rows(options):
             known = ld.design.power(truth, n, searched=False).set_index(["source", "target"])["power"]
             table = ld.design.power(truth, n)
             told = table.set_index(["source", "target"])["power"]
-            m = ld.simulate.sample_moments(truth, n, rng=[seed, n])
-            given = ld.fit(m, graph=graph).edges().set_index(["source", "target"])["p_value"]
-            found = ld.fit(m)
+            rng = np.random.default_rng([seed, n, 1])
+            z = sum((known_graph(truth, n, rng)[1].abs() > Z).astype(float) for _ in range(DRAWS)) / DRAWS
+            found = ld.fit(ld.simulate.sample_moments(truth, n, rng=[seed, n]))
             q = found.edges().set_index(["source", "target"])["q_value"]
             for edge in graph:
                 row = {"convention": convention, "seed": seed, "n": n, "known": known[edge], "searched": told[edge]}
-                rows.append(row | {"found known": float(given[edge] <= 0.05), "found": float(q.get(edge, 1.0) <= 0.05)})
+                rows.append(row | {"found known": z[edge], "found": float(q.get(edge, 1.0) <= 0.05)})
             position = {name: i for i, name in enumerate(found.order)}
             order = all(position[a] < position[b] for a, b in graph)
             right = set(found.graph.edges) == set(graph)
@@ -84,6 +98,7 @@ def power_rows(options):
                 {"convention": convention, "seed": seed, "n": n, "p_order": table.attrs["p_order"], "order": float(order)}
                 | {"p_graph": table.attrs["p_graph"], "graph": float(right)}
             )
+        print(f"{convention} {seed}", file=sys.stderr, flush=True)
     return pd.DataFrame(rows), pd.DataFrame(screens)
 
 
@@ -113,12 +128,7 @@ def power_part(options):
 
 
 def weakest_found(truth, counts, edge, rng, draws):
-    hits = []
-    for _ in range(draws):
-        m = ld.simulate.sample_moments(truth, counts, rng)
-        p = ld.fit(m, graph=list(truth.graph.edges)).edges().set_index(["source", "target"])["p_value"]
-        hits.append(p[edge] <= 0.05)
-    return float(np.mean(hits))
+    return float(np.mean([abs(known_graph(truth, counts, rng)[1][edge]) > Z for _ in range(draws)]))
 
 
 def cells_part(options):
@@ -126,22 +136,21 @@ def cells_part(options):
     for convention, seed, truth in models_of(options):
         needed = ld.design.samples_needed(truth, 0.8, searched=False).sort_values("cells")
         equal = int(np.ceil(needed["cells"].iloc[-1]))
-        floor = {truth.control: max(3, equal // 100)} | dict.fromkeys(truth.interventions, 3)
-        best = ld.design.allocate(truth, max(equal, 200), floor=floor)
+        best = ld.design.allocate(truth, max(equal, 200), floor={truth.control: max(10, equal // 100)})
         usual = ld.design.allocate(truth, max(equal, 200))
         saved, K = best.attrs["saved"], len(truth.contexts)
         row = {"convention": convention, "seed": seed, "saved": saved, "default": usual.attrs["saved"]}
         roots = {truth.control: np.sqrt(K - 1)} | dict.fromkeys(truth.interventions, 1.0)
         root = ld.design.samples_needed(truth, 0.8, searched=False, shares=roots)["cells"].max()
         row["root"] = root / needed["cells"].max() - 1
-        if equal >= 90 * K and len(rows) % 2 == 0:
+        if equal >= 90 * K:
             rng, edge, fewer = np.random.default_rng([seed, 1]), tuple(needed[["source", "target"]].iloc[-1]), equal * (1 - saved)
-            shares = {c: max(int(n), 3) for c, n in (best / best.sum() * fewer).items()}
+            shares = {c: max(int(n), 10) for c, n in (best / best.sum() * fewer).items()}
             # at the optimum several edges are weakest: the one that is weakest with equal cells is followed
             row |= {
-                "equal N": weakest_found(truth, equal // K, edge, rng, 6),
-                "best N'": weakest_found(truth, shares, edge, rng, 6),
-                "equal N'": weakest_found(truth, int(fewer / K), edge, rng, 6),
+                "equal N": weakest_found(truth, equal // K, edge, rng, DRAWS),
+                "best N'": weakest_found(truth, shares, edge, rng, DRAWS),
+                "equal N'": weakest_found(truth, int(fewer / K), edge, rng, DRAWS),
             }
         rows.append(row)
     table, lines = pd.DataFrame(rows), []
@@ -156,40 +165,40 @@ def cells_part(options):
             lines.append(
                 " " * 10 + "weakest edge found: " + ", ".join(
                     f"{name} {with_error(kept[name].to_numpy(), kept['seed'])}" for name in ("equal N", "best N'", "equal N'")
-                ) + f"; {len(kept)} models, 6 screens each"
+                ) + f"; {len(kept)} models, {DRAWS} screens each"
             )
     said("cells saved by allocate(), the graph known, at least power .80", lines)
 
 
-def squared_error(model, truth, counts, graph, rng):
-    m = ld.simulate.sample_moments(model, counts, rng)
-    found = Assumed(ld.fit(m, graph=graph, targets=model.targets), False).edges.set_index(["source", "target"])["weight"]
-    right = Assumed.of(truth).edges.set_index(["source", "target"])["weight"]
-    return float(sum((abs(found[edge]) - abs(right[edge])) ** 2 for edge in graph))
+def squared_error(model, truth, counts, rng):
+    found, right = known_graph(model, counts, rng)[0], Assumed.of(truth).edges.set_index(["source", "target"])["weight"]
+    return float(((found.abs() - right.abs()) ** 2).sum())
 
 
 def next_part(options):
     n, rows = 500, []
     for convention, seed, truth in models_of(options):
-        rng, graph = np.random.default_rng([seed, 2]), list(truth.graph.edges)
+        rng = np.random.default_rng([seed, 2])
         assumed = Assumed.of(truth)
         expected = float(assumed.screen.variances(assumed.weights(assumed.counts(n))).sum())
-        pilot = ld.fit(ld.simulate.sample_moments(truth, n, rng), graph=graph)
-        ranked = ld.design.next_context(pilot, n=n)["targets"]
+        m = ld.simulate.sample_moments(truth, n, rng)
+        exact = Exact(assumed.fit, m)
+        pilot = model_of_graph(m, exact.prepared, exact.truth)
+        ranked = ld.design.next_context(pilot, n=n, counts=n)["targets"]
         singles = [targets for targets in ranked if len(targets) == 1]
         chosen = {
             "chosen": ranked[0],
             "random": ranked[rng.integers(len(ranked))],
             "random single": singles[rng.integers(len(singles))],
         }
-        row = {"convention": convention, "seed": seed, "pilot": squared_error(truth, truth, n, graph, rng) / expected}
+        row = {"convention": convention, "seed": seed, "pilot": squared_error(truth, truth, n, rng) / expected}
         for name, targets in chosen.items():
             new = ld.Intervention.combine([truth.interventions[target] for target in targets])
             more = ld.LatentModel(
                 truth.unmixing, truth.weights, truth.noise_variance, {**truth.interventions, "new": new}, truth.latents,
                 truth.control, truth.feature_names, truth.offset,
             )  # fmt: skip
-            row[name] = squared_error(more, truth, n, graph, rng) / expected
+            row[name] = squared_error(more, truth, n, rng) / expected
         rows.append(row)
     lines = []
     for convention, part in pd.DataFrame(rows).groupby("convention", sort=False):

@@ -30,7 +30,7 @@ PURPOSES = ("edges", "weakest", "order", "ambiguity")
 #: Candidates that are tried by default, and rival orders that are told apart.
 MOST_CANDIDATES, MOST_RIVALS = 200, 3
 
-NO_RIVAL = "no other order comes near the fit's: there is nothing to settle"
+NO_RIVAL = "no other order has a likelihood: there is nothing to settle"
 
 
 @clear_numerics
@@ -160,7 +160,7 @@ def _nats(assumed: Assumed, there: Counts, made: Sequence[Assumed], for_: str) -
     if not can_search(assumed.fit):
         raise ValueError("rival orders are compared for perfect interventions, exact features and graphs that are searched")
     base = Exact(assumed.fit, assumed.fit.model.moments(list(there.values())))
-    rivals = [one.graph for one in base.rivals if not base.forward(one)][:MOST_RIVALS]
+    rivals = base.other_orders[:MOST_RIVALS]
     if not rivals:
         raise ValueError(NO_RIVAL)
     now = min(base.gap(rival, base) for rival in rivals)

@@ -21,9 +21,10 @@ import numpy as np
 from scipy.special import softmax
 
 from latentdag.core.evidence import Weighed, ancestors_of
-from latentdag.core.graphs import FittedGraph, Rules, fit_graph
+from latentdag.core.graphs import FittedGraph, Rules, fit_graph, perfect_rows, reversals
 from latentdag.core.likelihood import Design, shares
 from latentdag.core.linalg import Array, BoolArray, IntArray, complement
+from latentdag.core.orders import Stack, full_parents
 from latentdag.core.search import Rival, conclude
 from latentdag.data.moments import Moments
 from latentdag.methods.design import Prepared, edge_rules, prepare
@@ -88,10 +89,7 @@ class Exact:
     @cached_property
     def edges(self) -> BoolArray:
         """(d, d), ``[i, j]`` iff j → i is in the model."""
-        edges = np.zeros((self.design.d, self.design.d), dtype=bool)
-        for i, parents in enumerate(self.truth.parents):
-            edges[i, parents] = True
-        return edges
+        return edges_of(self.truth)
 
     @cached_property
     def rivals(self) -> tuple[Weighed, ...]:
@@ -99,11 +97,21 @@ class Exact:
         found = conclude(self.design, [[Rival.of_graph(self.truth)]], self.rules)
         return () if found is None or found.posterior is None else found.posterior.weighed
 
-    def forward(self, rival: Weighed) -> float:
+    @cached_property
+    def other_orders(self) -> list[FittedGraph]:
+        """Full orders that turn an edge of the model round, the nearest first, however far they are."""
+        design, rules, most = self.design, self.rules, 2 * int(self.edges.sum())
+        found = [
+            fit_graph(design, perfect_rows(design, H, order), full_parents(order), order, rules)
+            for H, order in reversals(Stack(design), self.truth, rules, (self.truth.order,), most)
+        ]
+        return sorted((graph for graph in found if graph is not None), key=lambda graph: -graph.optimum.value)
+
+    def forward(self, rival: FittedGraph) -> float:
         """Return how likely every edge of the model points forward in an order of a graph: what that leaves open is a
         coin's toss each.
         """
-        ancestors = ancestors_of(rival.present, rival.graph.order)
+        ancestors = ancestors_of(edges_of(rival), rival.order)
         return 0.0 if (ancestors.T & self.edges).any() else 0.5 ** int((self.edges & ~ancestors).sum())
 
     def gap(self, rival: FittedGraph, seen_by: "Exact") -> float:
@@ -121,6 +129,14 @@ class Exact:
         if found is None:
             raise ValueError("the model's own moments are too near singular for a fit: plan with fewer features")
         return found
+
+
+def edges_of(graph: FittedGraph) -> BoolArray:
+    """Return the edges (d, d) of a graph, ``[i, j]`` for j → i."""
+    edges = np.zeros((len(graph.parents),) * 2, dtype=bool)
+    for i, parents in enumerate(graph.parents):
+        edges[i, parents] = True
+    return edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +159,7 @@ def searched(fit: Fit, m: Moments, alpha: float) -> Searched:
     exact = Exact(fit, m)
     rivals, names = exact.rivals, exact.prepared.latents
     present = np.array([one.present for one in rivals])
-    forward = np.array([exact.forward(one) for one in rivals])
+    forward = np.array([exact.forward(one.graph) for one in rivals])
     right = (present == exact.edges).all(axis=(1, 2))
     prior = np.array([one.evidence - one.graph.optimum.value for one in rivals])
     gaps, V = gaps_of(exact)
