@@ -6,11 +6,11 @@ true model, but for the next context, which is chosen from a pilot.
 * power, known graph: share of edges whose own test is significant at .05 when the true graph is fitted.
 * power, searched: share of edges that ``fit.edges()`` calls at q ≤ .05 in a screen whose graph is searched. "order" and
   "graph" are shares of screens in which every edge points forward in the order found, and in which the graph is right.
-* cells saved: what an equal allocation would need more for the same least power; "found" is the power of the weakest edge
-  in simulated screens of a known graph, with the equal allocation of the cells that it needs for .80, with the best
-  allocation of the cells that that one needs, and with an equal allocation of those.
-* next context: squared error of all standardized weights after 500 more cells per pilot of 500 in each context, as a share
-  of the expected one of the pilot.
+* cells saved: share of an equal allocation's cells that the best one does without at the same least power. "Found" is the
+  power of the weakest edge in simulated screens of a known graph: with an equal allocation of the N cells that it needs
+  for .80, with the best allocation of the N' cells that that one needs, and with an equal allocation of N'.
+* next context: squared error of all standardized weights, over what a pilot of 500 cells per context is expected to have,
+  in screens of the pilot's contexts and one more of 500 cells; the candidates are all sets of targets.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/design.py [--models 30] [--seed 100000] [--part power|cells|next]
 """
@@ -95,7 +95,13 @@ def power_rows(options):
             order = all(position[a] < position[b] for a, b in graph)
             right = set(found.graph.edges) == set(graph)
             screens.append(
-                {"convention": convention, "seed": seed, "n": n, "p_order": table.attrs["p_order"], "order": float(order)}
+                {
+                    "convention": convention,
+                    "seed": seed,
+                    "n": n,
+                    "p_order": table.attrs["p_order"],
+                    "order": float(order),
+                }
                 | {"p_graph": table.attrs["p_graph"], "graph": float(right)}
             )
         print(f"{convention} {seed}", file=sys.stderr, flush=True)
@@ -108,8 +114,8 @@ def compared(table, predicted, found, by):
         gap = part[found] - part[predicted]
         name = " ".join(map(str, key if isinstance(key, tuple) else (key,)))
         lines.append(
-            f"{name:>16}  predicted {part[predicted].mean():.3f}  found {with_error(part[found].to_numpy(), part['seed'])}"
-            f"  difference {with_error(gap.to_numpy(), part['seed'])}  of {len(part)}, {part['seed'].nunique()} models"
+            f"{name:>16}  predicted {part[predicted].mean():.3f}  "
+            f"found {with_error(part[found].to_numpy(), part['seed'])}  difference {with_error(gap.to_numpy(), part['seed'])}  of {len(part)}, {part['seed'].nunique()} models"
         )
     return lines
 
@@ -136,7 +142,7 @@ def cells_part(options):
     for convention, seed, truth in models_of(options):
         needed = ld.design.samples_needed(truth, 0.8, searched=False).sort_values("cells")
         equal = int(np.ceil(needed["cells"].iloc[-1]))
-        best = ld.design.allocate(truth, max(equal, 200), floor={truth.control: max(10, equal // 100)})
+        best = ld.design.allocate(truth, max(equal, 200), floor=dict.fromkeys(truth.contexts, max(10, equal // 100)))
         usual = ld.design.allocate(truth, max(equal, 200))
         saved, K = best.attrs["saved"], len(truth.contexts)
         row = {"convention": convention, "seed": seed, "saved": saved, "default": usual.attrs["saved"]}
@@ -144,7 +150,11 @@ def cells_part(options):
         root = ld.design.samples_needed(truth, 0.8, searched=False, shares=roots)["cells"].max()
         row["root"] = root / needed["cells"].max() - 1
         if equal >= 90 * K:
-            rng, edge, fewer = np.random.default_rng([seed, 1]), tuple(needed[["source", "target"]].iloc[-1]), equal * (1 - saved)
+            rng, edge, fewer = (
+                np.random.default_rng([seed, 1]),
+                tuple(needed[["source", "target"]].iloc[-1]),
+                equal * (1 - saved),
+            )
             shares = {c: max(int(n), 10) for c, n in (best / best.sum() * fewer).items()}
             # at the optimum several edges are weakest: the one that is weakest with equal cells is followed
             row |= {
@@ -163,9 +173,13 @@ def cells_part(options):
         kept = part.dropna(subset=["equal N"]) if "equal N" in part else part[:0]
         if len(kept):
             lines.append(
-                " " * 10 + "weakest edge found: " + ", ".join(
-                    f"{name} {with_error(kept[name].to_numpy(), kept['seed'])}" for name in ("equal N", "best N'", "equal N'")
-                ) + f"; {len(kept)} models, {DRAWS} screens each"
+                " " * 10
+                + "weakest edge found: "
+                + ", ".join(
+                    f"{name} {with_error(kept[name].to_numpy(), kept['seed'])}"
+                    for name in ("equal N", "best N'", "equal N'")
+                )
+                + f"; {len(kept)} models, {DRAWS} screens each"
             )
     said("cells saved by allocate(), the graph known, at least power .80", lines)
 
@@ -206,7 +220,10 @@ def next_part(options):
         cells = ", ".join(f"{name} {with_error(part[name].to_numpy(), part['seed'])}" for name in names)
         ratios = ", ".join(f"÷ {name} {part['chosen'].mean() / part[name].mean():.2f}" for name in names[2:])
         lines.append(f"{convention:>8}  {cells}; chosen {ratios}; {len(part)} models")
-    said("squared error after the next context, over that expected of the pilot (all orders of targets are candidates)", lines)
+    said(
+        "squared error after the next context, over that expected of the pilot (all sets of targets are candidates)",
+        lines,
+    )
 
 
 def main():
@@ -220,7 +237,9 @@ def main():
     here = Path(__file__).parent
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
     commit = options.commit or git.stdout.strip()
-    print(f"design: {options.models} models per convention, seeds from {options.seed}, commit {commit}; standard errors in ()")
+    print(
+        f"design: {options.models} models per convention, seeds from {options.seed}, commit {commit}; standard errors in ()"
+    )
     for name, part in (("power", power_part), ("cells", cells_part), ("next", next_part)):
         if options.part in (None, name):
             part(options)

@@ -273,7 +273,18 @@ def picture(links: Counter[tuple[str, str]]) -> str:
 
 def drawn_order() -> list[str]:
     """Return the rooms from top to bottom: the last face first, the core last."""
-    ground = ["core", "base", "data", "model", "datasets", "identification", "uncertainty", "methods", "inference", "design"]
+    ground = [
+        "core",
+        "base",
+        "data",
+        "model",
+        "datasets",
+        "identification",
+        "uncertainty",
+        "methods",
+        "inference",
+        "design",
+    ]
     return [*reversed(FACES), *reversed(ground)]
 
 

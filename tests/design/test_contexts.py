@@ -43,7 +43,9 @@ def test_the_weakest_edge_can_ask_for_another_context(truth):
 
 
 def test_the_order_is_told_by_perturbing_the_disputed_pair_together(truth):
-    ranked = ld.design.next_context(truth, n=500, counts=200, for_="order", candidates=["c1", "c2", ("c1", "c2"), "c3", "c4"])
+    ranked = ld.design.next_context(
+        truth, n=500, counts=200, for_="order", candidates=["c1", "c2", ("c1", "c2"), "c3", "c4"]
+    )
     assert (ranked["gain"] > -1e-6).all()  # the rival has to explain more
     assert len(ranked["targets"].iloc[0]) == 2
     pilot = ld.fit(ld.simulate.sample_moments(truth, 400, rng=2))
@@ -74,4 +76,4 @@ def test_only_a_new_target_settles_which_of_two_models_is_right():
 )
 def test_bad_input_gets_a_sentence(truth, options, words):
     with pytest.raises(ValueError, match=words):
-        ld.design.next_context(truth, **{"counts": 100, "n": 100, **options})
+        ld.design.next_context(truth, **{"counts": 100, "n": 100} | options)

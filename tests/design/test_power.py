@@ -56,7 +56,9 @@ def test_variances_are_those_of_a_fit_to_exact_moments(truth):
     edges = by_edge(fit.edges())
     plan = by_edge(ld.design.power(truth, counts, searched=False))
     # the moments of samples have n − 1 degrees of freedom, exact ones are taken for those
-    np.testing.assert_allclose(plan["half_width"] / stats.norm.isf(0.025), edges["standardized_weight"] / edges["z"], rtol=0.01)
+    np.testing.assert_allclose(
+        plan["half_width"] / stats.norm.isf(0.025), edges["standardized_weight"] / edges["z"], rtol=0.01
+    )
     np.testing.assert_allclose(plan["weight"].abs(), edges["standardized_weight"].abs(), rtol=1e-3)
 
 
@@ -84,7 +86,8 @@ def test_power_of_a_known_graph_is_what_screens_show(truth):
 
 def test_search_makes_finding_harder_and_cells_make_it_easier(truth):
     known, searched, more = (
-        by_edge(ld.design.power(truth, n, searched=how))["power"] for n, how in ((150, False), (150, True), (2_000, True))
+        by_edge(ld.design.power(truth, n, searched=how))["power"]
+        for n, how in ((150, False), (150, True), (2_000, True))
     )
     assert (searched <= known + 1e-12).all()
     assert searched.sum() < known.sum() - 0.1
@@ -116,7 +119,8 @@ def test_units_and_order_of_contexts_do_not_matter(truth, searched):
     counts = dict(zip(truth.contexts, (200, 250, 300, 350, 400), strict=True))
     contexts = list(truth.interventions)[::-1]
     other = replace(
-        truth.rescaled([3.0, 0.2, 5.0, 1.0]), interventions={c: truth.rescaled([3.0, 0.2, 5.0, 1.0]).interventions[c] for c in contexts}
+        truth.rescaled([3.0, 0.2, 5.0, 1.0]),
+        interventions={c: truth.rescaled([3.0, 0.2, 5.0, 1.0]).interventions[c] for c in contexts},
     )
     scale = 10.0 ** np.arange(-3, 3)
     other = replace(other, unmixing=other.unmixing / scale, offset=other.offset * scale)
@@ -201,9 +205,18 @@ def test_noisy_features_cost_cells():
         (lambda t: ld.design.power(t, dict.fromkeys([*t.contexts, "x"], 50)), r"unknown \['x'\]"),
         (lambda t: ld.design.power(t, 100, alpha=1.5), "alpha is a probability"),
         (lambda t: ld.design.samples_needed(t, 0.01), "power is a probability between alpha = 0.05 and 1"),
-        (lambda t: ld.design.samples_needed(t, shares=dict.fromkeys(t.contexts, 0)), "a share of the cells is a positive"),
-        (lambda t: ld.design.power(replace(t, weights=np.zeros((4, 4))), 100), "no edge to plan for: the model has none"),
-        (lambda t: ld.design.power(ld.fit(t.moments(500), method="closed-form"), 100), "does not maximise the likelihood"),
+        (
+            lambda t: ld.design.samples_needed(t, shares=dict.fromkeys(t.contexts, 0)),
+            "a share of the cells is a positive",
+        ),
+        (
+            lambda t: ld.design.power(replace(t, weights=np.zeros((4, 4))), 100),
+            "no edge to plan for: the model has none",
+        ),
+        (
+            lambda t: ld.design.power(ld.fit(t.moments(500), method="closed-form"), 100),
+            "does not maximise the likelihood",
+        ),
     ],
 )
 def test_bad_input_gets_a_sentence(truth, call, words):
@@ -220,7 +233,7 @@ def test_a_pilot_in_which_nothing_happened_is_refused():
     idle = ld.LatentModel(np.eye(2), [[0, 0.5], [0, 0]], [1, 1], {"a": ld.Intervention("Z2", variance=1.0)})
     quiet = ld.fit(ld.simulate.sample_moments(idle, 300, rng=0))
     assert quiet.idle == ("a",)
-    with pytest.raises(ValueError, match="no edge to plan for: the pilot found none. Nothing changed in a"):
+    with pytest.raises(ValueError, match=r"the pilot found none\. Nothing changed in a"):
         ld.design.power(quiet, 100)
 
 

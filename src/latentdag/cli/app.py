@@ -253,7 +253,9 @@ def design(
     power: Annotated[int | None, typer.Option(help="Power with so many cells in every context.")] = None,
     needed: Annotated[float | None, typer.Option(help="Cells that each edge needs for this power.")] = None,
     budget: Annotated[int | None, typer.Option(help="Share out so many cells.")] = None,
-    next_: Annotated[str | None, typer.Option("--next", help="Rank new contexts: for edges, weakest, order or ambiguity.")] = None,
+    next_: Annotated[
+        str | None, typer.Option("--next", help="Rank new contexts: for edges, weakest, order or ambiguity.")
+    ] = None,
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Level at which an edge is called.")] = 0.05,
     searched: Annotated[bool, typer.Option(help="Whether the graph has to be searched, too.")] = True,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the table.")] = Path("design.csv"),

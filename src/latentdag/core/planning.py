@@ -8,6 +8,7 @@ probability ``Φ(δ − z) + Φ(−δ − z)``, where ``δ = |w|/√v`` and z is
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import optimize, stats
@@ -84,38 +85,32 @@ def share_out(screen: Screen, sizes: Array, total: float, floors: Array, weakest
     """
     K, free = len(floors), total - floors.sum()
 
-    def counts(x: Array) -> Array:
-        return np.asarray(floors + free * np.maximum(x[:K], 0.0))
+    def levels(x: Array) -> tuple[Array, Array]:
+        v, slopes = screen.slopes(floors + free * np.maximum(x[:K], 0.0))
+        if weakest:
+            return np.log(v) - 2 * np.log(sizes), free * slopes / v[:, None]
+        return np.log(v.sum(keepdims=True)), free * slopes.sum(axis=0, keepdims=True) / v.sum()
 
-    def logs(x: Array) -> tuple[Array, Array]:
-        v, dv = screen.slopes(counts(x))
-        return np.log(v) - 2 * np.log(sizes), free * dv / v[:, None]
-
-    def of_sum(x: Array) -> tuple[float, Array]:
-        v, dv = screen.slopes(counts(x))
-        return float(np.log(v.sum())), free * dv.sum(axis=0) / v.sum()
-
-    start, simplex = np.full(K, 1.0 / K), {"type": "eq", "fun": lambda x: x[:K].sum() - 1.0}
-    options = {"ftol": PRECISE, "maxiter": 500}
-    if not weakest:
-        bounds = [(0.0, 1.0)] * K
-        found = optimize.minimize(
-            of_sum, start, jac=True, bounds=bounds, constraints=[simplex], method="SLSQP", options=options
-        )
-        return counts(found.x / found.x.sum())
-    # the least t with log v_e − 2 log size_e ≤ t for every e
-    simplex["jac"] = lambda x: np.append(np.ones(K), 0.0)
-    below = {
-        "type": "ineq",
-        "fun": lambda x: x[K] - logs(x)[0],
-        "jac": lambda x: np.hstack([-logs(x)[1], np.ones((len(sizes), 1))]),
-    }
-    start = np.append(start, logs(start)[0].max())
-    found = optimize.minimize(
-        lambda x: (x[K], np.append(np.zeros(K), 1.0)), start, jac=True, bounds=[(0.0, 1.0)] * K + [(None, None)],
-        constraints=[simplex, below], method="SLSQP", options=options,
-    )  # fmt: skip
-    return counts(found.x[:K] / found.x[:K].sum())
+    # shares x on the simplex and the least t with every level below it: the levels are convex
+    minimize: Any = optimize.minimize
+    start = np.append(np.full(K, 1.0 / K), levels(np.full(K, 1.0 / K))[0].max())
+    found = minimize(
+        lambda x: (x[K], np.eye(K + 1)[K]),
+        start,
+        jac=True,
+        method="SLSQP",
+        bounds=[(0.0, 1.0)] * K + [(None, None)],
+        constraints=[
+            {"type": "eq", "fun": lambda x: x[:K].sum() - 1.0, "jac": lambda x: np.append(np.ones(K), 0.0)},
+            {
+                "type": "ineq",
+                "fun": lambda x: x[K] - levels(x)[0],
+                "jac": lambda x: np.insert(-levels(x)[1], K, 1.0, axis=1),
+            },
+        ],
+        options={"ftol": PRECISE, "maxiter": 500},
+    )
+    return np.asarray(floors + free * found.x[:K] / found.x[:K].sum())
 
 
 def rounded(n: Array, total: int) -> IntArray:

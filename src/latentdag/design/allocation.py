@@ -16,11 +16,9 @@ from latentdag.model.model import LatentModel
 #: What an allocation makes as good as it can.
 CRITERIA = ("maxmin", "A")
 
-#: Least share of an equal allocation that the control keeps: what it is needed for, the information does not see.
-CONTROL_SHARE = 0.5
-
-#: Cells that every other context keeps, per latent: fewer have no covariance to speak of.
-CELLS_PER_LATENT = 2
+#: Least part of an equal share that the control keeps, and every other context: tests of the model need them, which the
+#: information about edges does not see.
+CONTROL_KEEPS, OTHERS_KEEP = 0.5, 0.2
 
 
 @clear_numerics
@@ -44,9 +42,9 @@ def allocate(
         Make the power of the weakest edge as large as possible, or the sum of the variances as small. Both are for a
         known graph.
     floor : int, or mapping of context to cells, optional
-        Fewest cells of a context. By default half an equal share for the control, and two cells per latent for others:
-        contexts leave each other's mechanisms alone, so for the edges nearly no control is needed, but tests of rank and
-        of off-targets compare with it.
+        Fewest cells of a context. By default half an equal share for the control and a fifth for others:
+        contexts leave each other's mechanisms alone, so edges need nearly no control, but tests of rank and of
+        off-targets compare with it.
     alpha : float
         Level at which ``.attrs`` states power.
 
@@ -60,9 +58,9 @@ def allocate(
     Examples
     --------
     >>> from latentdag import simulate
-    >>> truth = simulate.random_model(3, 6, convention="text", rng=1)
+    >>> truth = simulate.random_model(3, 6, density=1, convention="text", rng=3)
     >>> allocate(truth, 1_000).to_dict()
-    {'control': 125, 'c1': 369, 'c2': 185, 'c3': 321}
+    {'control': 261, 'c1': 245, 'c2': 115, 'c3': 379}
     """
     assumed = Assumed.of(fit_or_model)
     if criterion not in CRITERIA:
@@ -94,17 +92,18 @@ def allocate(
     ratio = [(each / w[known] ** 2).max() if criterion == "maxmin" else each.sum() for each in (v, v_equal)]
     least = [float(power(np.abs(w[known]) / np.sqrt(each), alpha).min()) for each in (v, v_equal)]
     found.attrs = {
-        "least_power": least[0], "least_power_equal": least[1], "saved": 1 - ratio[0] / ratio[1], "note": assumed.note,
+        "least_power": least[0], "least_power_equal": least[1], "saved": float(1 - ratio[0] / ratio[1]), "note": assumed.note,
     }  # fmt: skip
     return found
 
 
 def _floors(assumed: Assumed, budget: int, floor: Any) -> dict[Any, int]:
     """Return the fewest cells of each context."""
-    contexts, d = assumed.fit.model.contexts, assumed.fit.model.n_latents
+    contexts = assumed.fit.model.contexts
     if floor is None or hasattr(floor, "keys"):
-        usual = dict.fromkeys(contexts, max(CELLS_PER_LATENT * d, FEWEST_CELLS))
-        usual[contexts[0]] = max(int(CONTROL_SHARE * budget / len(contexts)), FEWEST_CELLS)
+        share = budget / len(contexts)
+        usual = dict.fromkeys(contexts, max(int(OTHERS_KEEP * share), FEWEST_CELLS))
+        usual[contexts[0]] = max(int(CONTROL_KEEPS * share), FEWEST_CELLS)
         given = {} if floor is None else {lb.as_label(context): floor[context] for context in floor.keys()}  # noqa: SIM118
         return assumed.counts({**usual, **given})
     return assumed.counts(floor)

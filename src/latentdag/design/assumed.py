@@ -28,8 +28,8 @@ FEWEST_CELLS = 3
 
 NO_EDGES = "there is no edge to plan for: {why}"
 UNKNOWN = (
-    "no number of cells tells the weight of {listed}: these perturbations leave it free (soft interventions do so inside "
-    "the ancestor relation, latents that nobody perturbs up to rotation); another perturbation of the target might"
+    "no number of cells tells the weight of {listed}: these perturbations leave it free (soft interventions do so "
+    "inside the ancestor relation, latents that nobody perturbs up to rotation); another perturbation of the target might"
 )
 IDLE = "nothing is planned for the latents of {listed}, in which nothing changed"
 
@@ -56,10 +56,15 @@ class Assumed:
             kinds = {context: value.kind for context, value in source.interventions.items()}
             mixed = [context for context, kind in kinds.items() if kind == "mixed"]
             if mixed:
-                raise ValueError(f"context {mixed[0]!r} mixes kinds of interventions, which no fit can: plan without it")
+                raise ValueError(
+                    f"context {mixed[0]!r} mixes kinds of interventions, which no fit can: plan without it"
+                )
             order = tuple(nx.lexicographical_topological_sort(source.graph))
             options = Options(targets=source.targets, intervention=kinds)
-            source, pilot = Fit(source, order, source.graph, np.nan, (1_000,) * len(source.contexts), options=options), False
+            source, pilot = (
+                Fit(source, order, source.graph, np.nan, (1_000,) * len(source.contexts), options=options),
+                False,
+            )
         elif isinstance(source, Fit):
             pilot = True
         else:
@@ -95,7 +100,7 @@ class Assumed:
     @cached_property
     def edges(self) -> pd.DataFrame:
         """Source, target and standardized weight of every edge, shrunk if it was estimated."""
-        table, gradients, kept = self._weights
+        table, _, kept = self._weights
         return table[kept].reset_index(drop=True)
 
     @cached_property
@@ -131,7 +136,7 @@ class Assumed:
         contexts = self.fit.model.contexts
         if not hasattr(cells, "keys"):
             cells = dict.fromkeys(contexts, cells)
-        given = {lb.as_label(context): cells[context] for context in cells.keys()}  # noqa: SIM118: or a Series
+        given = {lb.as_label(context): cells[context] for context in cells.keys()}  # noqa: SIM118
         return {context: whole_number(n, context) for context, n in self.matched(given).items()}
 
     def matched(self, given: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

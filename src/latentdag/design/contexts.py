@@ -70,10 +70,12 @@ def next_context(
     Examples
     --------
     >>> from latentdag import simulate
-    >>> truth = simulate.random_model(3, 6, convention="text", rng=1)
+    >>> truth = simulate.random_model(3, 6, density=1, convention="text", rng=3)
     >>> next_context(truth, n=500, counts=500).round(2).head(3)
           targets  n_targets  gain
-    0  (c2, c1, c3)          3  0.42
+    0  (c1, c2, c3)          3  0.71
+    1      (c2, c3)          2  0.57
+    2      (c1, c3)          2  0.41
     """
     assumed = Assumed.of(fit)
     if for_ not in PURPOSES:
@@ -85,16 +87,18 @@ def next_context(
     if not tried:
         raise ValueError("there is no candidate: name latents, or leave candidates out")
     made = [assumed.with_context(_new_label(model), each, cells, there) for each in tried]
-    scores = {"order": _nats, "ambiguity": _models_left}.get(for_, _variance_cut)(assumed, there, made, for_)
+    score: Any = {"order": _nats, "ambiguity": _models_left}.get(for_, _variance_cut)
     targets = [each.targets for each in tried]
-    table = pd.DataFrame({"targets": targets, "n_targets": [len(each) for each in targets], **scores})
+    table = pd.DataFrame(
+        {"targets": targets, "n_targets": [len(each) for each in targets], **score(assumed, there, made, for_)}
+    )
     table = table.sort_values("gain", ascending=False, kind="stable", ignore_index=True)
     table.attrs = {"note": assumed.note, "cells": cells}
     return table
 
 
 def _default(model: LatentModel, for_: str) -> list[tuple[str, ...]]:
-    """Return all sets of targeted latents, the smallest first, as many as are tried; for ambiguities new targets, too."""
+    """Return sets of targeted latents, the smallest first, as many as are tried; for ambiguities new targets, too."""
     names = sorted(set(model.latents) - set(model.untargeted))
     sets = [each for size in range(1, len(names) + 1) for each in combinations(names, size)]
     new = [(name,) for name in model.untargeted] if for_ == "ambiguity" else []
@@ -158,7 +162,9 @@ def _there(assumed: Assumed) -> dict[Any, int]:
 def _nats(assumed: Assumed, there: Counts, made: Sequence[Assumed], for_: str) -> dict[str, list[float]]:
     """Return how many nats are expected between the model and its nearest rival order, and how many are new."""
     if not can_search(assumed.fit):
-        raise ValueError("rival orders are compared for perfect interventions, exact features and graphs that are searched")
+        raise ValueError(
+            "rival orders are compared for perfect interventions, exact features and graphs that are searched"
+        )
     base = Exact(assumed.fit, assumed.fit.model.moments(list(there.values())))
     rivals = base.other_orders[:MOST_RIVALS]
     if not rivals:

@@ -30,7 +30,10 @@ SURE = 1e-6
 LOWER = float(stats.norm.ppf(0.9))
 
 NOT_SEARCHED = "power is that of a known graph: {why}"
-GIVEN, NO_RIVALS = "the fit was given its graph", "what a search adds is not known where {what}; measure it: simulate=50"
+GIVEN, NO_RIVALS = (
+    "the fit was given its graph",
+    "what a search adds is not known where {what}; measure it: simulate=50",
+)
 OUT_OF_REACH = "no number of cells gives {listed} a power of {power:g}: the pilot leaves open whether there is an edge"
 
 
@@ -65,20 +68,21 @@ def power(
     -------
     DataFrame
         source, target, weight (between latents of unit variance), power, half_width (of the 95 % interval of that
-        weight, for alpha = .05) and ``lower``, the power if the true weight lies at the lower end of what a pilot leaves
-        open (which holds with probability .9); with ``simulate`` also std_error. ``.attrs`` has ``p_order`` and
+        weight, for alpha = .05) and ``lower``, the power if the true weight lies at the lower end of what a pilot
+        leaves open (it lies above with probability .9); with ``simulate`` std_error instead. ``.attrs`` has ``p_order`` and
         ``p_graph``, the probability that order and graph come out right, ``counts`` and ``note``. A pilot's weights are
         shrunk, because edges that were found look larger than they are, and its power is the average over what it
-        leaves open. Where a weight cannot be told by any number of cells, power is zero and the half-width infinite.
+        leaves open. Where no number of cells tells a weight, power is zero and the half-width infinite.
 
     Examples
     --------
     >>> from latentdag import simulate
-    >>> truth = simulate.random_model(3, 6, convention="text", rng=1)
+    >>> truth = simulate.random_model(3, 6, density=1, convention="text", rng=3)
     >>> power(truth, 400)[["source", "target", "power"]].round(1)
       source target  power
-    0     c2     c1    1.0
-    1     c3     c1    0.7
+    0     c2     c3    0.1
+    1     c2     c1    0.5
+    2     c3     c1    1.0
     """
     assumed = Assumed.of(fit_or_model)
     _check_level(alpha)
@@ -93,7 +97,9 @@ def predicted(assumed: Assumed, counts: Mapping[Any, int], alpha: float, search:
     w, doubt = assumed.shrunk
     v = assumed.screen.variances(assumed.weights(counts))
     table = assumed.edges.assign(weight=w)
-    known, lower = (_known(size, v, alpha, left) for size, left in ((w, doubt), (np.abs(w) - LOWER * np.sqrt(doubt), 0.0)))
+    known, lower = (
+        _known(size, v, alpha, left) for size, left in ((w, doubt), (np.abs(w) - LOWER * np.sqrt(doubt), 0.0))
+    )
     settled, why, chances = np.ones(len(w)), "", {"p_order": np.nan, "p_graph": np.nan}
     if search and can_search(assumed.fit):
         said = searched(assumed.fit, assumed.fit.model.moments(list(counts.values())), alpha)
@@ -118,7 +124,9 @@ def _known(w: np.ndarray, v: np.ndarray, alpha: float, doubt: Any) -> np.ndarray
 def _why_not(fit: Fit) -> str:
     if fit.options.graph is not None:
         return GIVEN
-    return NO_RIVALS.format(what="features are noisy" if fit.model.feature_noise is not None else "not all interventions are perfect")
+    return NO_RIVALS.format(
+        what="features are noisy" if fit.model.feature_noise is not None else "not all interventions are perfect"
+    )
 
 
 def _finished(
@@ -183,9 +191,9 @@ def samples_needed(
     Examples
     --------
     >>> from latentdag import simulate
-    >>> truth = simulate.random_model(3, 6, convention="text", rng=1)
+    >>> truth = simulate.random_model(3, 6, density=1, convention="text", rng=3)
     >>> samples_needed(truth, 0.9, searched=False)["cells"].round(-1).tolist()
-    [170.0, 1110.0]
+    [1010.0, 3650.0, 210.0]
     """
     assumed = Assumed.of(fit_or_model)
     _check_level(alpha)
@@ -199,7 +207,9 @@ def samples_needed(
     most = cells[np.isfinite(cells)].max(initial=0.0)
     known = np.isfinite(assumed.screen.variances(assumed.screen.point.n))
     pairs = assumed.edges.loc[known, ["source", "target"]].to_numpy().tolist()
-    open_ = [f"{a} → {b}" for a, b, n in table[["source", "target", "cells"]].to_numpy() if n == np.inf and [a, b] in pairs]
+    open_ = [
+        f"{a} → {b}" for a, b, n in table[["source", "target", "cells"]].to_numpy() if n == np.inf and [a, b] in pairs
+    ]
     note = OUT_OF_REACH.format(listed=", ".join(open_), power=power) if open_ else ""
     table.attrs = {"counts": _spread(most, share), "note": "; ".join(filter(None, (assumed.note, note)))}
     return table
@@ -207,7 +217,12 @@ def samples_needed(
 
 @clear_numerics
 def power_curve(
-    fit_or_model: Fit | LatentModel, totals: Any = None, *, alpha: float = 0.05, shares: Any = None, searched: bool = True
+    fit_or_model: Fit | LatentModel,
+    totals: Any = None,
+    *,
+    alpha: float = 0.05,
+    shares: Any = None,
+    searched: bool = True,
 ) -> pd.DataFrame:
     """Return power against cells: one row per edge and total of cells, with ``cells``, ``p_order`` and ``p_graph``.
 

@@ -5,9 +5,9 @@ Take the model for true, and its moments for exact: then the search meets each r
 
     −½ Σ_k n_k tr P_rk (S_k − I) + …,    P_rk = R_rkᵀ R_rk − I,
 
-with ``R_rk`` the rival's noise rows of context k in the coordinates of the true noises. So all gaps together are normal,
-with covariance ``Σ_k n_k (½ tr P_rk P_sk + b_rk · b_sk)``, where b is what the rival gets wrong about means. Draws of them
-cost next to nothing, and each draw is weighed as a fit weighs graphs (docs/math.md, Planning a screen).
+with ``R_rk`` the rival's noise rows of context k in the coordinates of the true noises. So all gaps together are
+normal, with covariance ``Σ_k n_k (½ tr P_rk P_sk + b_rk · b_sk)``, where b is what the rival gets wrong about means.
+Draws of them cost next to nothing, and each draw is weighed as a fit weighs graphs (docs/math.md, Planning a screen).
 
 In samples a refit takes back part of every gap, and there are more rivals than the exact moments show, so a fit is less
 sure than this. Gaps of which only a share is left allow for both. Shares and ``LUCK`` were chosen on random models of

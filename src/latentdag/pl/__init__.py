@@ -21,5 +21,6 @@ from latentdag.pl.power import power_curve
 
 #: The figures. The other names above are what figures outside this package share with them.
 __all__ = [
-    "edges", "latent_graph", "mixing", "order_stability", "power_curve", "predicted", "scores", "spectra", "target_groups",
+    "edges", "latent_graph", "mixing", "order_stability", "power_curve", "predicted", "scores", "spectra",
+    "target_groups",
 ]  # fmt: skip

@@ -86,7 +86,7 @@ def plan_records(fit: Fit) -> list[Record]:
     twice = {context: 2 * n for context, n in zip(fit.model.contexts, fit.counts, strict=True)}
     table = power(fit, twice, searched=fit.model.n_latents <= SEARCHED_UP_TO)
     table["half_width_now"] = table["half_width"] * np.sqrt(2.0)
-    return table.to_dict("records")  # type: ignore[return-value]
+    return table.to_dict("records")
 
 
 def effect_records(results: "Results") -> list[Record]:

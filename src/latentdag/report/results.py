@@ -205,8 +205,8 @@ def collect(fit: Fit, moments: Moments | None = None, **options: Any) -> dict[st
     Returns
     -------
     dict
-        title, headline, verdict, idle, checks, contexts, latents, edges, effects, plan, graph, tables, methods, citation,
-        provenance. ``None`` stands for what is not known or not finite.
+        title, headline, verdict, idle, checks, contexts, latents, edges, effects, plan, graph, tables, methods,
+        citation, provenance. ``None`` stands for what is not known or not finite.
 
     Examples
     --------
