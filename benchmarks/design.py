@@ -6,11 +6,11 @@ true model, but for the next context, which is chosen from a pilot.
 * power, known graph: share of edges whose own test is significant at .05 when the true graph is fitted.
 * power, searched: share of edges that ``fit.edges()`` calls at q ≤ .05 in a screen whose graph is searched. "order" and
   "graph" are shares of screens in which every edge points forward in the order found, and in which the graph is right.
-* cells saved: share of an equal allocation's cells that the best one does without at the same least power. "Found" is the
-  power of the weakest edge in simulated screens of a known graph: with an equal allocation of the N cells that it needs
+* cells saved: share of an equal allocation's cells that the best one does without at the same least power. "Found" is
+  the power of the weakest edge in simulated screens of a known graph: with an equal allocation of the N cells that it needs
   for .80, with the best allocation of the N' cells that that one needs, and with an equal allocation of N'.
-* next context: squared error of all standardized weights, over what a pilot of 500 cells per context is expected to have,
-  in screens of the pilot's contexts and one more of 500 cells; the candidates are all sets of targets.
+* next context: squared error of all standardized weights, over what a pilot of 500 cells per context is expected to
+  have, in screens of the pilot's contexts and one more of 500 cells; the candidates are all sets of targets.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/design.py [--models 30] [--seed 100000] [--part power|cells|next]
 """
@@ -115,7 +115,8 @@ def compared(table, predicted, found, by):
         name = " ".join(map(str, key if isinstance(key, tuple) else (key,)))
         lines.append(
             f"{name:>16}  predicted {part[predicted].mean():.3f}  "
-            f"found {with_error(part[found].to_numpy(), part['seed'])}  difference {with_error(gap.to_numpy(), part['seed'])}  of {len(part)}, {part['seed'].nunique()} models"
+            f"found {with_error(part[found].to_numpy(), part['seed'])}  "
+            f"difference {with_error(gap.to_numpy(), part['seed'])}  of {len(part)}, {part['seed'].nunique()} models"
         )
     return lines
 
@@ -168,7 +169,8 @@ def cells_part(options):
         low, mid, high = part["saved"].quantile([0.25, 0.5, 0.75])
         lines.append(
             f"{convention:>8}  saved {100 * mid:.0f} % ({100 * low:.0f} to {100 * high:.0f}), with the default floors "
-            f"{100 * part['default'].median():.0f} %; control × √K needs {100 * part['root'].median():+.0f} %; {len(part)} models"
+            f"{100 * part['default'].median():.0f} %; control × √K needs {100 * part['root'].median():+.0f} %; "
+            f"{len(part)} models"
         )
         kept = part.dropna(subset=["equal N"]) if "equal N" in part else part[:0]
         if len(kept):
@@ -238,7 +240,8 @@ def main():
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
     commit = options.commit or git.stdout.strip()
     print(
-        f"design: {options.models} models per convention, seeds from {options.seed}, commit {commit}; standard errors in ()"
+        f"design: {options.models} models per convention, seeds from {options.seed}, commit {commit}; "
+        "standard errors in brackets"
     )
     for name, part in (("power", power_part), ("cells", cells_part), ("next", next_part)):
         if options.part in (None, name):

@@ -92,7 +92,8 @@ def allocate(
     ratio = [(each / w[known] ** 2).max() if criterion == "maxmin" else each.sum() for each in (v, v_equal)]
     least = [float(power(np.abs(w[known]) / np.sqrt(each), alpha).min()) for each in (v, v_equal)]
     found.attrs = {
-        "least_power": least[0], "least_power_equal": least[1], "saved": float(1 - ratio[0] / ratio[1]), "note": assumed.note,
+        "least_power": least[0], "least_power_equal": least[1], "saved": float(1 - ratio[0] / ratio[1]),
+        "note": assumed.note,
     }  # fmt: skip
     return found
 

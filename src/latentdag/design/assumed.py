@@ -29,7 +29,7 @@ FEWEST_CELLS = 3
 NO_EDGES = "there is no edge to plan for: {why}"
 UNKNOWN = (
     "no number of cells tells the weight of {listed}: these perturbations leave it free (soft interventions do so "
-    "inside the ancestor relation, latents that nobody perturbs up to rotation); another perturbation of the target might"
+    "inside the ancestor relation, latents that nobody perturbs up to rotation); another perturbation might tell it"
 )
 IDLE = "nothing is planned for the latents of {listed}, in which nothing changed"
 
