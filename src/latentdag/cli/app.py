@@ -264,7 +264,8 @@ def design(
     """Plan a screen from a pilot or a model: power, cells needed, how to share them out, which context next."""
     from latentdag.cli.design import run_design
 
-    text, said = run_design(source, out, power, needed, budget, next_, alpha=alpha, searched=searched)
+    asked = {"power": power, "needed": needed, "budget": budget, "next": next_}
+    text, said = run_design(source, out, asked, alpha=alpha, searched=searched)
     typer.echo(json.dumps(said) if as_json else text)
     typer.echo(f"wrote {out}", err=True)
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from latentdag import design
 from latentdag.cli.files import write_csv
 from latentdag.cli.results import read_result
@@ -11,40 +13,32 @@ from latentdag.errors import FileError
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
 
+#: What of a plan's ``attrs`` is printed beside the table.
+TOLD = ("p_order", "p_graph", "least_power", "least_power_equal", "saved", "counts", "note")
 
-def run_design(
-    path: Path,
-    out: Path,
-    power: int | None,
-    needed: float | None,
-    budget: int | None,
-    next_: str | None,
-    *,
-    alpha: float,
-    searched: bool,
-) -> tuple[str, dict[str, Any]]:
+
+def run_design(path: Path, out: Path, asked: dict[str, Any], **options: Any) -> tuple[str, dict[str, Any]]:
     """Answer the one question that is asked, write the table, and return it for people and for programs."""
-    if sum(asked is not None for asked in (power, needed, budget, next_)) != 1:
+    questions = {name: value for name, value in asked.items() if value is not None}
+    if len(questions) != 1:
         raise ValueError("ask one question: --power CELLS, --needed POWER, --budget CELLS or --next edges")
-    source = read_source(path)
-    if power is not None:
-        table = design.power(source, power, alpha, searched=searched)
-    elif needed is not None:
-        table = design.samples_needed(source, needed, alpha=alpha, searched=searched)
-    elif budget is not None:
-        counts = design.allocate(source, budget, alpha=alpha)
-        table = counts.reset_index()
+    source, ((name, value),) = read_source(path), questions.items()
+    if name == "power":
+        table = design.power(source, value, **options)
+    elif name == "needed":
+        table = design.samples_needed(source, value, **options)
+    elif name == "budget":
+        counts = design.allocate(source, value, alpha=options["alpha"])
+        table = pd.DataFrame({"context": counts.index, "cells": counts.to_numpy()})
         table.attrs = counts.attrs
     else:
-        table = design.next_context(source, for_=next_ or "edges")
+        table = design.next_context(source, for_=value)
         table["targets"] = [" + ".join(targets) for targets in table["targets"]]
     write_csv(out, table)
-    told = {name: value for name, value in table.attrs.items() if name not in ("note", "counts") and value == value}
-    lines = [table.round(3).to_string(index=False), *(f"{name} {value:.3g}" for name, value in told.items())]
-    if "counts" in table.attrs and needed is not None:
-        lines.append("cells per context: " + ", ".join(f"{c} {n}" for c, n in table.attrs["counts"].items()))
-    lines += [f"note: {table.attrs['note']}"] if table.attrs["note"] else []
-    return "\n".join(lines), to_plain({"table": table.to_dict("records"), **told, "note": table.attrs["note"]})
+    told = {name: table.attrs[name] for name in TOLD if table.attrs.get(name)}
+    lines = [f"{name}: {value:.3g}" if isinstance(value, float) else f"{name}: {value}" for name, value in told.items()]
+    text = "\n".join([table.round(3).to_string(index=False), *lines])
+    return text, to_plain({"table": table.to_dict("records"), **told})
 
 
 def read_source(path: Path) -> Fit | LatentModel:

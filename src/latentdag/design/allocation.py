@@ -8,7 +8,7 @@ import pandas as pd
 
 from latentdag.core.planning import power, rounded, share_out
 from latentdag.data import labels as lb
-from latentdag.design.assumed import FEWEST_CELLS, UNKNOWN, Assumed
+from latentdag.design.assumed import FEWEST_CELLS, Assumed
 from latentdag.errors import clear_numerics
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
@@ -78,8 +78,7 @@ def allocate(
     screen = assumed.screen
     known = np.isfinite(screen.variances(screen.point.n))
     if not known.any():
-        pairs = [f"{a} → {b}" for a, b in assumed.edges[["source", "target"]].to_numpy()]
-        raise ValueError(UNKNOWN.format(listed=lb.listed(pairs)))
+        raise ValueError(assumed.note)
     telling = type(screen)(screen.point, screen.gradients[known])
     # symmetric in the contexts but for their order, which must not decide what rounding leaves open
     at = [contexts.index(context) for context in (contexts[0], *lb.canonical_order(contexts[1:]))]
@@ -101,10 +100,8 @@ def allocate(
 def _floors(assumed: Assumed, budget: int, floor: Any) -> dict[Any, int]:
     """Return the fewest cells of each context."""
     contexts = assumed.fit.model.contexts
+    keeps = [CONTROL_KEEPS] + [OTHERS_KEEP] * (len(contexts) - 1)
+    usual = {c: max(int(keep * budget / len(contexts)), FEWEST_CELLS) for c, keep in zip(contexts, keeps, strict=True)}
     if floor is None or hasattr(floor, "keys"):
-        share = budget / len(contexts)
-        usual = dict.fromkeys(contexts, max(int(OTHERS_KEEP * share), FEWEST_CELLS))
-        usual[contexts[0]] = max(int(CONTROL_KEEPS * share), FEWEST_CELLS)
-        given = {} if floor is None else {lb.as_label(context): floor[context] for context in floor.keys()}  # noqa: SIM118
-        return assumed.counts({**usual, **given})
+        return assumed.counts({**usual, **dict(floor or {})})
     return assumed.counts(floor)

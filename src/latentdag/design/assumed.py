@@ -14,7 +14,6 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from latentdag.core.covariance import Gradient
 from latentdag.core.planning import Screen
 from latentdag.core.small_samples import without_winners_curse
 from latentdag.data import labels as lb
@@ -78,30 +77,20 @@ class Assumed:
         return made
 
     @cached_property
+    def edges(self) -> pd.DataFrame:
+        """Source, target and standardized weight of every edge; the index is its row among all weights."""
+        table = self.fit.uncertainty().table("unit-variance", ["weight"])
+        table = table.rename(columns={"column": "source", "row": "target", "estimate": "weight"})
+        shown = [self.fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
+        return table.loc[shown, ["source", "target", "weight"]]
+
+    @cached_property
     def screen(self) -> Screen:
         """The edges' standardized weights as functions of the parameters."""
-        uncertainty, (_, gradient, kept) = self.fit.uncertainty(), self._weights
-        return Screen(uncertainty.point, gradient.inner[kept])
-
-    @cached_property
-    def _weights(self) -> tuple[pd.DataFrame, Gradient, np.ndarray]:
-        """All weights with their gradients, and which of them belong to edges that are believed."""
-        blocks, names = list(self.fit.uncertainty().quantities.blocks("weight", "unit-variance")), self.fit.latents
-        rows = [
-            (names[j], names[i], weight)
-            for block in blocks
-            for i, j, weight in zip(block.rows, block.columns, block.estimate.tolist(), strict=True)
-        ]
-        table = pd.DataFrame(rows, columns=["source", "target", "weight"])
-        kept = [self.fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
-        gradients = Gradient.stacked([block.gradient for block in blocks]) if blocks else Gradient(np.zeros((0, 0)))
-        return table, gradients, np.array(kept, dtype=bool)
-
-    @cached_property
-    def edges(self) -> pd.DataFrame:
-        """Source, target and standardized weight of every edge, shrunk if it was estimated."""
-        table, _, kept = self._weights
-        return table[kept].reset_index(drop=True)
+        uncertainty = self.fit.uncertainty()
+        blocks = uncertainty.quantities.blocks("weight", "unit-variance")
+        gradients = np.vstack([block.gradient.inner for block in blocks])
+        return Screen(uncertainty.point, gradients[self.edges.index])
 
     @cached_property
     def shrunk(self) -> tuple[np.ndarray, np.ndarray]:
@@ -133,15 +122,14 @@ class Assumed:
 
     def counts(self, cells: Any) -> dict[Hashable, int]:
         """Return the cells of every context from one number for all, or a mapping of context to cells."""
-        contexts = self.fit.model.contexts
-        if not hasattr(cells, "keys"):
-            cells = dict.fromkeys(contexts, cells)
-        given = {lb.as_label(context): cells[context] for context in cells.keys()}  # noqa: SIM118
-        return {context: whole_number(n, context) for context, n in self.matched(given).items()}
+        return {context: whole_number(n, context) for context, n in self.matched(cells).items()}
 
-    def matched(self, given: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Return the values of every context, in the model's order, from a mapping that must name each."""
+    def matched(self, given: Any) -> dict[Hashable, Any]:
+        """Return a value for every context, in the model's order, from one for all or a mapping that names each."""
         contexts = self.fit.model.contexts
+        if not hasattr(given, "keys"):  # neither a mapping nor a Series
+            return dict.fromkeys(contexts, given)
+        given = {lb.as_label(context): value for context, value in given.items()}
         missing, unknown = [c for c in contexts if c not in given], [c for c in given if c not in contexts]
         if missing or unknown:
             wrong = f"missing {missing[:5]}" if missing else f"unknown {unknown[:5]}"
@@ -166,10 +154,6 @@ class Assumed:
 
 def whole_number(n: Any, context: Hashable) -> int:
     """Return a number of cells that a fit can use."""
-    try:
-        found = int(n)
-    except (TypeError, ValueError):
-        raise ValueError(f"context {context!r}: cells are a whole number, got {n!r}") from None
-    if found != n or found < FEWEST_CELLS:
-        raise ValueError(f"context {context!r} needs {FEWEST_CELLS} cells or more, a whole number, got {n}")
-    return found
+    if not (isinstance(n, int | float | np.number) and n == int(n) and n >= FEWEST_CELLS):
+        raise ValueError(f"context {context!r} needs {FEWEST_CELLS} cells or more, a whole number, got {n!r}")
+    return int(n)

@@ -250,8 +250,7 @@ def _check_level(alpha: float) -> None:
 
 def _shares(assumed: Assumed, shares: Mapping[Any, float] | None) -> dict[Any, float]:
     """Return the share of each context, all together one."""
-    contexts = assumed.fit.model.contexts
-    given = dict.fromkeys(contexts, 1.0) if shares is None else assumed.matched(dict(shares))
+    given = assumed.matched(1.0 if shares is None else shares)
     for context, share in given.items():
         if not 0 < share < np.inf:
             raise ValueError(f"context {context!r}: a share of the cells is a positive number, got {share}")
