@@ -65,13 +65,17 @@ class Screen:
         return tangent(self.with_cells(np.ones(len(self.point.n))))
 
 
-def power(delta: Array, alpha: float, doubt: "Array | float" = 0.0) -> Array:
-    """Return the power of two-sided tests of level alpha of estimates δ standard errors from zero.
+def power(w: Array, v: Array, alpha: float, doubt: "Array | float" = 0.0) -> Array:
+    """Return the power (m,) of two-sided tests of level alpha, of weights w whose estimates have variance v.
 
-    If δ is itself an estimate, ``doubt`` is its variance, and the power is the average over what δ may be.
+    If a weight is itself an estimate, ``doubt`` is its variance, and the power is the average over what it may be. Where
+    v is infinite, no test has any.
     """
-    z, spread = stats.norm.isf(alpha / 2), np.sqrt(1.0 + np.asarray(doubt))
-    return np.asarray(stats.norm.cdf((delta - z) / spread) + stats.norm.cdf((-delta - z) / spread))
+    known = np.isfinite(v)
+    v, z = np.where(known, v, 1.0), stats.norm.isf(alpha / 2)
+    delta, spread = np.abs(w) / np.sqrt(v), np.sqrt(1.0 + np.where(known, doubt, 0.0) / v)
+    found = stats.norm.cdf((delta - z) / spread) + stats.norm.cdf((-delta - z) / spread)
+    return np.asarray(np.where(known, found, 0.0))
 
 
 def share_out(screen: Screen, sizes: Array, total: float, floors: Array, weakest: bool) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentdag.core.planning import power, rounded, share_out
+from latentdag.core.planning import Screen, power, rounded, share_out
 from latentdag.data import labels as lb
 from latentdag.design.assumed import FEWEST_CELLS, Assumed
 from latentdag.errors import clear_numerics
@@ -74,22 +74,15 @@ def allocate(
             f"a budget of {budget} cells is below the floors of {len(contexts)} contexts, {floors.sum():.0f} together: "
             "raise the budget, lower floor=, or plan fewer contexts"
         )
-    w = assumed.shrunk[0]
-    screen = assumed.screen
-    known = np.isfinite(screen.variances(screen.point.n))
+    w, known, screen = assumed.shrunk[0], assumed.known, assumed.screen
     if not known.any():
         raise ValueError(assumed.note)
-    telling = type(screen)(screen.point, screen.gradients[known])
-    # symmetric in the contexts but for their order, which must not decide what rounding leaves open
-    at = [contexts.index(context) for context in (contexts[0], *lb.canonical_order(contexts[1:]))]
-    n = share_out(telling, np.abs(w[known]), float(budget), floors, criterion == "maxmin")
-    counts = np.empty(len(n), dtype=int)
-    counts[at] = rounded(n[at], int(budget))
-    found = pd.Series(counts, index=lb.as_index(contexts), name="cells")
-    equal = np.full(len(n), budget / len(n))
-    v, v_equal = (telling.variances(np.asarray(each, dtype=float)) for each in (counts, equal))
-    ratio = [(each / w[known] ** 2).max() if criterion == "maxmin" else each.sum() for each in (v, v_equal)]
-    least = [float(power(np.abs(w[known]) / np.sqrt(each), alpha).min()) for each in (v, v_equal)]
+    w, telling = w[known], Screen(screen.point, screen.gradients[known])
+    n = share_out(telling, np.abs(w), float(budget), floors, criterion == "maxmin")
+    found = pd.Series(rounded(n, int(budget)), index=lb.as_index(contexts), name="cells")
+    v, v_equal = (telling.variances(np.asarray(each, dtype=float)) for each in (found, [budget / len(n)] * len(n)))
+    ratio = [(each / w**2).max() if criterion == "maxmin" else each.sum() for each in (v, v_equal)]
+    least = [float(power(w, each, alpha).min()) for each in (v, v_equal)]
     found.attrs = {
         "least_power": least[0], "least_power_equal": least[1], "saved": float(1 - ratio[0] / ratio[1]),
         "note": assumed.note,

@@ -53,36 +53,42 @@ class Assumed:
         """Return what a user gave, checked."""
         if isinstance(source, LatentModel):
             kinds = {context: value.kind for context, value in source.interventions.items()}
-            mixed = [context for context, kind in kinds.items() if kind == "mixed"]
-            if mixed:
-                raise ValueError(
-                    f"context {mixed[0]!r} mixes kinds of interventions, which no fit can: plan without it"
-                )
-            order = tuple(nx.lexicographical_topological_sort(source.graph))
             options = Options(targets=source.targets, intervention=kinds)
-            source, pilot = (
-                Fit(source, order, source.graph, np.nan, (1_000,) * len(source.contexts), options=options),
-                False,
-            )
-        elif isinstance(source, Fit):
-            pilot = True
-        else:
+            order = tuple(nx.lexicographical_topological_sort(source.graph))
+            counts = (1_000,) * len(source.contexts)
+            return cls(Fit(source, order, source.graph, np.nan, counts, options=options), False).checked()
+        if not isinstance(source, Fit):
             raise TypeError(f"plan from a Fit or a LatentModel, got {type(source).__name__}")
-        if source.method != "likelihood":
-            raise ValueError(f"a plan needs information: {NOT_MAXIMUM.format(method=source.method)}")
-        made = cls(source, pilot)
-        if not len(made.edges):
-            why = f"the pilot found none. {source.verdict}" if pilot else "the model has none"
+        return cls(source, True).checked()
+
+    def checked(self) -> "Assumed":
+        """Return itself if there is something to plan for."""
+        if self.fit.method != "likelihood":
+            raise ValueError(f"a plan needs information: {NOT_MAXIMUM.format(method=self.fit.method)}")
+        if not len(self.edges):
+            why = f"the pilot found none. {self.fit.verdict}" if self.pilot else "the model has none"
             raise ValueError(NO_EDGES.format(why=why))
-        return made
+        return self
 
     @cached_property
     def edges(self) -> pd.DataFrame:
-        """Source, target and standardized weight of every edge; the index is its row among all weights."""
+        """Source, target and standardized weight of every edge, causes first; the index is its row among all weights."""
         table = self.fit.uncertainty().table("unit-variance", ["weight"])
         table = table.rename(columns={"column": "source", "row": "target", "estimate": "weight"})
         shown = [self.fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
-        return table.loc[shown, ["source", "target", "weight"]]
+        place = {name: i for i, name in enumerate(self.fit.order)}
+        table = table.loc[shown, ["source", "target", "weight"]]
+        return table.sort_values(["source", "target"], key=lambda names: names.map(place))
+
+    @cached_property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Source and target of every edge."""
+        return list(self.edges[["source", "target"]].itertuples(index=False, name=None))
+
+    @cached_property
+    def known(self) -> np.ndarray:
+        """Which edges (m,) have a weight that some number of cells tells."""
+        return np.isfinite(self.screen.variances(self.screen.point.n))
 
     @cached_property
     def screen(self) -> Screen:
@@ -98,11 +104,9 @@ class Assumed:
         w = self.edges["weight"].to_numpy()
         if not self.pilot:
             return w, np.zeros(len(w))
-        inverse = self.screen.inverse(self.screen.point.n)
-        known = inverse.knows(self.screen.gradients)
-        mean, variance = w.copy(), np.full(len(w), np.inf)
+        mean, variance, known = w.copy(), np.full(len(w), np.inf), self.known
         g = self.screen.gradients[known]
-        V = g @ inverse.C @ g.T
+        V = g @ self.screen.inverse(self.screen.point.n).C @ g.T
         if known.any():
             mean[known] = without_winners_curse(w[known], V)
             variance[known] = np.diagonal(V) * np.clip(mean[known] / w[known], 0.0, 1.0)
@@ -111,9 +115,11 @@ class Assumed:
     @property
     def note(self) -> str:
         """What to know before believing the plan."""
-        known, fit = np.isfinite(self.screen.variances(self.screen.point.n)), self.fit
-        pairs = [f"{a} → {b}" for a, b in self.edges.loc[~known, ["source", "target"]].to_numpy()]
-        said = [UNKNOWN.format(listed=lb.listed(pairs))] if pairs else []
+        fit, unknown = (
+            self.fit,
+            [f"{a} → {b}" for (a, b), known in zip(self.pairs, self.known, strict=True) if not known],
+        )
+        said = [UNKNOWN.format(listed=lb.listed(unknown))] if unknown else []
         if fit.idle:
             said.append(IDLE.format(listed=lb.listed(lb.text_names(fit.idle))))
         if self.pilot and not fit.verdict.ok:

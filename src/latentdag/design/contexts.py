@@ -143,7 +143,7 @@ def _new_label(model: LatentModel) -> str:
 def _variance_cut(assumed: Assumed, there: Counts, made: Sequence[Assumed], for_: str) -> dict[str, list[float]]:
     """Return by which share each candidate cuts the variance that matters."""
     w, before = assumed.shrunk[0], assumed.screen.variances(assumed.weights(there))
-    known = np.isfinite(before)
+    known = assumed.known
     if not known.any():
         raise ValueError(assumed.note)
 

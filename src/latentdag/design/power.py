@@ -94,48 +94,24 @@ def power(
 
 def predicted(assumed: Assumed, counts: Mapping[Any, int], alpha: float, search: bool) -> pd.DataFrame:
     """Return the table of :func:`power` without drawing anything."""
-    w, doubt = assumed.shrunk
+    (w, doubt), at_model = assumed.shrunk, assumed.edges["weight"].to_numpy()
     v = assumed.screen.variances(assumed.weights(counts))
-    table = assumed.edges.assign(weight=w)
-    known, lower = (
-        _known(size, v, alpha, left) for size, left in ((w, doubt), (np.abs(w) - LOWER * np.sqrt(doubt), 0.0))
-    )
-    settled, why, chances = np.ones(len(w)), "", {"p_order": np.nan, "p_graph": np.nan}
+    settled, notes, chances = np.ones(len(w)), [assumed.note], {"p_order": np.nan, "p_graph": np.nan}
     if search and can_search(assumed.fit):
         said = searched(assumed.fit, assumed.fit.model.moments(list(counts.values())), alpha)
-        called = np.array([said.called[pair] for pair in zip(table["source"], table["target"], strict=True)])
-        at_model = _known(assumed.edges["weight"].to_numpy(), v, alpha, 0.0)
-        settled = np.minimum(called / np.maximum(at_model, np.finfo(float).tiny), 1.0)
+        called = np.array([said.called[pair] for pair in assumed.pairs])
+        settled = np.minimum(called / np.maximum(power_of(at_model, v, alpha), SURE), 1.0)
         chances = {"p_order": said.p_order, "p_graph": said.p_graph}
     elif search:
-        why = NOT_SEARCHED.format(why=_why_not(assumed.fit))
-    table["power"], table["lower"] = settled * known, settled * lower
-    table["half_width"] = stats.norm.isf(alpha / 2) * np.sqrt(v)
-    return _finished(table, assumed, counts, why, chances)
-
-
-def _known(w: np.ndarray, v: np.ndarray, alpha: float, doubt: Any) -> np.ndarray:
-    """Return the power of edges in a known graph; zero where no number of cells tells their weight."""
-    with np.errstate(invalid="ignore"):
-        found = power_of(np.maximum(np.abs(w), 0.0) / np.sqrt(v), alpha, doubt / v)
-    return np.where(np.isfinite(v), found, 0.0)
-
-
-def _why_not(fit: Fit) -> str:
-    if fit.options.graph is not None:
-        return GIVEN
-    return NO_RIVALS.format(
-        what="features are noisy" if fit.model.feature_noise is not None else "not all interventions are perfect"
+        notes.append(GIVEN if assumed.fit.options.graph is not None else NO_RIVALS)
+    lower = np.maximum(np.abs(w) - LOWER * np.sqrt(doubt), 0.0)
+    table = assumed.edges.reset_index(drop=True).assign(
+        weight=w,
+        power=settled * power_of(w, v, alpha, doubt),
+        lower=settled * power_of(lower, v, alpha),
+        half_width=stats.norm.isf(alpha / 2) * np.sqrt(v),
     )
-
-
-def _finished(
-    table: pd.DataFrame, assumed: Assumed, counts: Mapping[Any, int], why: str, chances: Mapping[str, float]
-) -> pd.DataFrame:
-    """Return the table in the order of the graph, with what belongs to all edges."""
-    position = {name: i for i, name in enumerate(assumed.fit.order)}
-    table = table.sort_values(["source", "target"], key=lambda column: column.map(position), ignore_index=True)
-    table.attrs |= {"counts": dict(counts), "note": "; ".join(filter(None, (assumed.note, why))), **chances}
+    table.attrs = {"counts": dict(counts), "note": "; ".join(filter(None, notes)), **chances}
     return table
 
 
@@ -151,7 +127,7 @@ def _simulated(assumed: Assumed, counts: Mapping[Any, int], alpha: float, draws:
             warnings.simplefilter("ignore", LatentDAGWarning)  # one screen in doubt is what is being counted
             one = fit_moments(m, progress=False, **options)
         edges = one.edges().set_index(["source", "target"])["q_value"]
-        found[each] = [edges.get(pair, 1.0) <= alpha for pair in zip(table["source"], table["target"], strict=True)]
+        found[each] = [edges.get(pair, 1.0) <= alpha for pair in assumed.pairs]
         position = {name: i for i, name in enumerate(one.order)}
         order[each] = all(position[a] < position[b] for a, b in fit.graph.edges)
         graph[each] = set(one.graph.edges) == set(fit.graph.edges)
@@ -205,12 +181,12 @@ def samples_needed(
     cells = np.array([_crossing(totals, mine, power) for mine in np.array([each["power"] for each in tables]).T])
     table = tables[-1][["source", "target", "weight"]].assign(cells=cells)
     most = cells[np.isfinite(cells)].max(initial=0.0)
-    known = np.isfinite(assumed.screen.variances(assumed.screen.point.n))
-    pairs = assumed.edges.loc[known, ["source", "target"]].to_numpy().tolist()
-    open_ = [
-        f"{a} → {b}" for a, b, n in table[["source", "target", "cells"]].to_numpy() if n == np.inf and [a, b] in pairs
+    far = [
+        f"{a} → {b}"
+        for (a, b), n, known in zip(assumed.pairs, cells, assumed.known, strict=True)
+        if known > (n < np.inf)
     ]
-    note = OUT_OF_REACH.format(listed=", ".join(open_), power=power) if open_ else ""
+    note = OUT_OF_REACH.format(listed=", ".join(far), power=power) if far else ""
     table.attrs = {"counts": _spread(most, share), "note": "; ".join(filter(None, (assumed.note, note)))}
     return table
 
@@ -266,22 +242,17 @@ def _grown(
     assumed: Assumed, share: Mapping[Any, float], alpha: float, search: bool, wanted: float
 ) -> list[pd.DataFrame]:
     """Return tables of power for totals that double, until every edge has what is wanted, or cannot have it."""
-    w, doubt = assumed.shrunk
-    total, tables = 10.0 * len(share), []
-    v = assumed.screen.variances(assumed.weights(_spread(MOST_CELLS, share)))
-    in_reach = _known(w, v, alpha, doubt) >= wanted
-    pairs = set(assumed.edges.loc[in_reach, ["source", "target"]].itertuples(index=False, name=None))
 
-    def best_known() -> float:
-        return float(_known(w, assumed.screen.variances(assumed.weights(_spread(total, share))), alpha, doubt).max())
+    def known(total: float) -> np.ndarray:
+        v = assumed.screen.variances(assumed.weights(_spread(total, share)))
+        return power_of(assumed.shrunk[0], v, alpha, assumed.shrunk[1])
 
-    while in_reach.any() and best_known() < BARELY and total < MOST_CELLS:
+    total, in_reach, tables = 10.0 * len(share), known(MOST_CELLS) >= wanted, []
+    while in_reach.any() and known(total).max() < BARELY:
         total *= 2.0
     while True:
         tables.append(predicted(assumed, _spread(total, share), alpha, search))
-        edges = tables[-1][["source", "target"]].itertuples(index=False, name=None)
-        left = [p for edge, p in zip(edges, tables[-1]["power"], strict=True) if edge in pairs and p < wanted]
-        if not left or total > MOST_CELLS:
+        if (tables[-1]["power"][in_reach] >= wanted).all() or total > MOST_CELLS:
             return tables
         total *= 2.0
 
