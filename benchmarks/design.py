@@ -7,7 +7,7 @@ true model, but for the next context, which is chosen from a pilot.
 * power, searched: share of edges that ``fit.edges()`` calls at q ≤ .05 in a screen whose graph is searched. "order" and
   "graph" are shares of screens in which every edge points forward in the order found, and in which the graph is right.
 * cells saved: share of an equal allocation's cells that the best one does without at the same least power. "Found" is
-  the power of the weakest edge in simulated screens of a known graph: with an equal allocation of the N cells that it needs
+  the power of the weakest edge in simulated screens of a known graph: with an equal allocation of the N cells it needs
   for .80, with the best allocation of the N' cells that that one needs, and with an equal allocation of N'.
 * next context: squared error of all standardized weights, over what a pilot of 500 cells per context is expected to
   have, in screens of the pilot's contexts and one more of 500 cells; the candidates are all sets of targets.

@@ -68,8 +68,8 @@ class Screen:
 def power(w: Array, v: Array, alpha: float, doubt: "Array | float" = 0.0) -> Array:
     """Return the power (m,) of two-sided tests of level alpha, of weights w whose estimates have variance v.
 
-    If a weight is itself an estimate, ``doubt`` is its variance, and the power is the average over what it may be. Where
-    v is infinite, no test has any.
+    If a weight is itself an estimate, ``doubt`` is its variance, and the power is the average over what it may be.
+    Where v is infinite, no test has any.
     """
     known = np.isfinite(v)
     v, z = np.where(known, v, 1.0), stats.norm.isf(alpha / 2)

@@ -72,7 +72,7 @@ class Assumed:
 
     @cached_property
     def edges(self) -> pd.DataFrame:
-        """Source, target and standardized weight of every edge, causes first; the index is its row among all weights."""
+        """Source, target and standardized weight of every edge; the index is its row among all weights."""
         table = self.fit.uncertainty().table("unit-variance", ["weight"])
         table = table.rename(columns={"column": "source", "row": "target", "estimate": "weight"})
         shown = [self.fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]

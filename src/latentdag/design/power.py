@@ -29,10 +29,10 @@ SURE = 1e-6
 #: Normal quantile of the lower end of a weight: the true one is larger with probability .9.
 LOWER = float(stats.norm.ppf(0.9))
 
-NOT_SEARCHED = "power is that of a known graph: {why}"
-GIVEN, NO_RIVALS = (
-    "the fit was given its graph",
-    "what a search adds is not known where {what}; measure it: simulate=50",
+GIVEN = "power is that of a known graph: the fit was given one"
+NO_RIVALS = (
+    "power is that of a known graph: what a search adds is not predicted where features are noisy or not all "
+    "interventions are perfect; measure it with simulate=50"
 )
 OUT_OF_REACH = "no number of cells gives {listed} a power of {power:g}: the pilot leaves open whether there is an edge"
 
@@ -69,10 +69,10 @@ def power(
     DataFrame
         source, target, weight (between latents of unit variance), power, half_width (of the 95 % interval of that
         weight, for alpha = .05) and ``lower``, the power if the true weight lies at the lower end of what a pilot
-        leaves open (it lies above with probability .9); with ``simulate`` std_error instead. ``.attrs`` has ``p_order``
-        and ``p_graph``, the probability that order and graph come out right, ``counts`` and ``note``. A pilot's weights are
-        shrunk, because edges that were found look larger than they are, and its power is the average over what it
-        leaves open. Where no number of cells tells a weight, power is zero and the half-width infinite.
+        leaves open (it lies above with probability .9); with ``simulate`` std_error instead. ``.attrs`` has
+        ``p_order`` and ``p_graph``, the probability that order and graph come out right, ``counts`` and ``note``. A
+        pilot's weights are shrunk, because edges that were found look larger than they are, and its power is the
+        average over what it leaves open. Where no number of cells tells a weight, power is zero and the half-width infinite.
 
     Examples
     --------
