@@ -72,7 +72,8 @@ def power(
         leaves open (it lies above with probability .9); with ``simulate`` std_error instead. ``.attrs`` has
         ``p_order`` and ``p_graph``, the probability that order and graph come out right, ``counts`` and ``note``. A
         pilot's weights are shrunk, because edges that were found look larger than they are, and its power is the
-        average over what it leaves open. Where no number of cells tells a weight, power is zero and the half-width infinite.
+        average over what it leaves open. Where no number of cells tells a weight, power is zero and the half-width
+        infinite.
 
     Examples
     --------
