@@ -85,6 +85,7 @@ def plan_records(fit: Fit) -> list[Record]:
         return []
     twice = {context: 2 * n for context, n in zip(fit.model.contexts, fit.counts, strict=True)}
     table = power(fit, twice, searched=fit.model.n_latents <= SEARCHED_UP_TO)
+    table = table[np.isfinite(table["half_width"])].copy()
     table["half_width_now"] = table["half_width"] * np.sqrt(2.0)
     return table.to_dict("records")
 
