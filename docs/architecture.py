@@ -43,7 +43,7 @@ class Layer:
 BASE = ("base", "core")
 WORDS = (*BASE, "data", "model")
 ANSWERS = (*WORDS, "identification", "uncertainty", "methods")
-BELOW_FACES = (*ANSWERS, "inference", "datasets")
+BELOW_FACES = (*ANSWERS, "inference", "design", "datasets")
 
 #: Faces in the order in which they may use each other, and only through each other's front door.
 FACES = {
@@ -68,6 +68,7 @@ LAYERS = {
     ),
     "methods": Layer("answers", ANSWERS[:-1], "the methods behind `ld.fit`, and the fit they return"),
     "inference": Layer("answers", ANSWERS, "tests of data and fits, and the bootstrap"),
+    "design": Layer("answers", ANSWERS, "how many cells, shared out how, and which perturbation next"),
     "datasets": Layer("faces", WORDS, "real data, one loader each"),
     **{face: Layer("faces", (*BELOW_FACES, *list(FACES)[:i]), FACES[face]) for i, face in enumerate(FACES)},
 }
@@ -272,7 +273,18 @@ def picture(links: Counter[tuple[str, str]]) -> str:
 
 def drawn_order() -> list[str]:
     """Return the rooms from top to bottom: the last face first, the core last."""
-    ground = ["core", "base", "data", "model", "datasets", "identification", "uncertainty", "methods", "inference"]
+    ground = [
+        "core",
+        "base",
+        "data",
+        "model",
+        "datasets",
+        "identification",
+        "uncertainty",
+        "methods",
+        "inference",
+        "design",
+    ]
     return [*reversed(FACES), *reversed(ground)]
 
 

@@ -38,6 +38,7 @@ from latentdag.uncertainty.changed import changed as changed
 from latentdag.uncertainty.held_out import score as score
 
 from . import datasets as datasets
+from . import design as design
 from . import errors as errors
 from . import inference as inference
 from . import methods as methods

@@ -3,6 +3,7 @@
 =============  ========================================================================
 ``app``        the commands and their options
 ``demo``       ``latentdag demo``
+``design``     ``latentdag design``
 ``files``      data that commands read, and files they write
 ``place``      where a run writes
 ``reproduce``  ``latentdag reproduce``

@@ -254,6 +254,30 @@ def report(
 
 @app.command()
 @user_errors
+def design(
+    source: Annotated[Path, typer.Argument(help="Folder written by 'latentdag fit', or a fit or model as .npz.")],
+    power: Annotated[int | None, typer.Option(help="Power with so many cells in every context.")] = None,
+    needed: Annotated[float | None, typer.Option(help="Cells that each edge needs for this power.")] = None,
+    budget: Annotated[int | None, typer.Option(help="Share out so many cells.")] = None,
+    next_: Annotated[
+        str | None, typer.Option("--next", help="Rank new contexts: for edges, weakest, order or ambiguity.")
+    ] = None,
+    alpha: Annotated[float, typer.Option(min=0, max=1, help="Level at which an edge is called.")] = 0.05,
+    searched: Annotated[bool, typer.Option(help="Whether the graph has to be searched, too.")] = True,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the table.")] = Path("design.csv"),
+    as_json: Json = False,
+) -> None:
+    """Plan a screen from a pilot or a model: power, cells needed, how to share them out, which context next."""
+    from latentdag.cli.design import run_design
+
+    asked = {"power": power, "needed": needed, "budget": budget, "next": next_}
+    text, said = run_design(source, out, asked, alpha=alpha, searched=searched)
+    typer.echo(json.dumps(said) if as_json else text)
+    typer.echo(f"wrote {out}", err=True)
+
+
+@app.command()
+@user_errors
 def reproduce(
     name: Annotated[str, typer.Argument(help="An experiment, or 'all'; a wrong name lists them.")],
     out: OutFolder = Path("reproduced"),

@@ -51,6 +51,7 @@ How sure a fit is:
 ``quantities``      what users ask about as functions of the parameters, with gradients
 ``small_samples``   what few samples do to intervals: largest entries are too large, and errors have errors
 ``prediction``      mean and covariance in a context that was never run, with gradients
+``planning``        how errors depend on the cells of each context, and where cells are best spent
 ==================  =================================================================================
 
 Tests:

@@ -60,7 +60,7 @@ def fit_likelihood(
     if options.targets == "learn" or isinstance(options.targets, Learn):
         options, learned = _learned(m, options)
     prepared = prepare(m, options)
-    penalty = _nats(options.penalty, prepared.design.N)
+    penalty = price_of_edge(options.penalty, prepared.design.N)
     priced = options.penalty != DEFAULT.penalty
     rules = edge_rules(prepared, penalty, options.forbidden, options.required, priced)
     starts = [] if only_start else make_starts(prepared, context_pairs(prepared), rules)
@@ -207,7 +207,7 @@ def _best(found: Iterable[FittedGraph | None]) -> Found | None:
     return Found(max(kept, key=lambda c: c.score), tuple(c.score for c in kept))
 
 
-def _nats(penalty: str | float, N: float) -> float:
+def price_of_edge(penalty: str | float, N: float) -> float:
     """Return the nats that an edge must be worth."""
     if isinstance(penalty, str):
         return 0.5 * float(np.log(N)) if penalty == "bic" else 1.0

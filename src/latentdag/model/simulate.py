@@ -157,7 +157,7 @@ def sample(
 
 def _counts(model: LatentModel, n: int | Mapping[Hashable, int]) -> dict[Hashable, int]:
     """Return the sample size of every context."""
-    return {context: int(n[context]) if isinstance(n, Mapping) else int(n) for context in model.contexts}
+    return {context: int(n[context]) if isinstance(n, Mapping | pd.Series) else int(n) for context in model.contexts}
 
 
 def draw_moments(

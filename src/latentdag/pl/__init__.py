@@ -7,6 +7,7 @@
 ``heatmaps``     matrices as heat maps: mixing, order, groups
 ``intervals``    edges, predictions and scores with their intervals
 ``layout``       where to draw the latents of a graph
+``power``        power of the edges of a planned screen
 ===============  ============================================
 """
 
@@ -16,16 +17,10 @@ from latentdag.pl.graph import latent_graph
 from latentdag.pl.heatmaps import mixing, order_stability, target_groups, targets
 from latentdag.pl.intervals import draw_rows, edges, predicted, scores  # noqa: F401
 from latentdag.pl.layout import Layout, layered  # noqa: F401
+from latentdag.pl.power import power_curve
 
 #: The figures. The other names above are what figures outside this package share with them.
 __all__ = [
-    "edges",
-    "latent_graph",
-    "mixing",
-    "order_stability",
-    "predicted",
-    "scores",
-    "spectra",
-    "target_groups",
-    "targets",
-]
+    "edges", "latent_graph", "mixing", "order_stability", "power_curve", "predicted", "scores", "spectra",
+    "target_groups", "targets",
+]  # fmt: skip

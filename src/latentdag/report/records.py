@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 
 from latentdag.data import labels as lb
+from latentdag.design import power
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
 from latentdag.pl import Layout, layered, short, text_width
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from latentdag.report.results import Results
 
 Record = dict[str, Any]
+
+#: Latents up to which a plan includes the search, at the price of about a fit per number of cells.
+SEARCHED_UP_TO = 8
 
 
 def context_records(results: "Results") -> list[Record]:
@@ -70,6 +74,20 @@ def edge_records(results: "Results") -> list[Record]:
         edge |= {"standardized_lower": within[pair].lower, "standardized_upper": within[pair].upper}
         edges.append(edge | {"bootstrap_frequency": share.get(pair)} if share else edge)
     return sorted(edges, key=lambda edge: -abs(edge["standardized_weight"]))
+
+
+def plan_records(fit: Fit) -> list[Record]:
+    """Return one record per edge: how likely a new screen with twice the cells finds it.
+
+    Nothing where no plan is possible: the method has no errors, or the fit no edges.
+    """
+    if fit.method != "likelihood" or not fit.graph.number_of_edges():
+        return []
+    twice = {context: 2 * n for context, n in zip(fit.model.contexts, fit.counts, strict=True)}
+    table = power(fit, twice, searched=fit.model.n_latents <= SEARCHED_UP_TO)
+    table = table[np.isfinite(table["half_width"])].copy()
+    table["half_width_now"] = table["half_width"] * np.sqrt(2.0)
+    return table.to_dict("records")
 
 
 def effect_records(results: "Results") -> list[Record]:

@@ -172,6 +172,7 @@ class Results:
                 "edges": edges,
                 "edges_note": self.edges.attrs["note"],
                 "effects": records.effect_records(self),
+                "plan": records.plan_records(fit),
                 "graph": records.graph_drawing(latents, edges),
                 **({} if bootstrap is None else _stability(bootstrap)),
                 "methods": methods_text(fit, self.evidence, self.level, self.data is not None, settings),
@@ -204,8 +205,8 @@ def collect(fit: Fit, moments: Moments | None = None, **options: Any) -> dict[st
     Returns
     -------
     dict
-        title, headline, verdict, idle, checks, contexts, latents, edges, effects, graph, tables, methods, citation,
-        provenance. ``None`` stands for what is not known or not finite.
+        title, headline, verdict, idle, checks, contexts, latents, edges, effects, plan, graph, tables, methods,
+        citation, provenance. ``None`` stands for what is not known or not finite.
 
     Examples
     --------
