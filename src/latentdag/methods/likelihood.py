@@ -110,7 +110,7 @@ def _learned(m: Moments, options: Options) -> tuple[Options, Learned]:
     design = prepared.design
     data = ContextMoments(design.n, design.S, prepared.about_control, design.means)
     soft = [kinds[c] == "soft" for c in m.contexts[1:]]
-    learned = learn_targets(m.contexts[1:], data, soft, _nats(options.penalty, design.N), asked, design.noisy)
+    learned = learn_targets(m.contexts[1:], data, soft, price_of_edge(options.penalty, design.N), asked, design.noisy)
     if learned is None:
         raise ValueError(
             "no context differs from the control, so there are no latents to learn: see latentdag.changed(m), or give "

@@ -116,7 +116,7 @@ class Intervention:
     @property
     def kind(self) -> str:
         """The common kind of all targets, or "mixed"."""
-        kinds = {change.kind for change in self.changes.values()}
+        kinds = {change.kind for change in self.changes.values()} or {"perfect"}
         return kinds.pop() if len(kinds) == 1 else "mixed"
 
     @property
