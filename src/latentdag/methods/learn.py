@@ -182,11 +182,13 @@ def _named(contexts: tuple[Hashable, ...], hit: BoolArray, told: Told, names: li
         hit.shape[1], {c: np.flatnonzero(row).tolist() for c, row in zip(contexts, hit, strict=True)}
     )
     latents = [_cut(name) for name in latents]
-    for group in sorted(set(learn.share.values())):
-        mine = np.array([learn.share.get(c) == group for c in contexts])
-        most = int(hit[mine].sum(axis=0).argmax())
-        if 2 * hit[mine, most].sum() > mine.sum() and hit[:, most].sum() <= 2 * hit[mine, most].sum():
-            latents[most] = group
+    groups = {group: np.array([learn.share.get(c) == group for c in contexts]) for group in set(learn.share.values())}
+    for group, mine in sorted(
+        groups.items(), key=lambda item: (int(item[1].sum()), item[0])
+    ):  # larger ones have the say
+        hits = hit[mine].sum(axis=0)
+        if 2 * hits.max() > mine.sum():
+            latents[int(hits.argmax())] = group
     fixed = told.fixed
     for column, name in zip(told.hit.T, names, strict=True):
         agree = [(int((hit[fixed, i] == column[fixed]).sum()), i) for i in range(hit.shape[1])]
