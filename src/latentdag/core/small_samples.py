@@ -68,7 +68,7 @@ def models_nearby(
         if half_outer is not None:
             H = H + (half_outer @ rng.standard_normal((len(half_outer), len(W))))[:d] @ W
         tau = point.tau + x[point.size - m :] if point.tau is not None and m else point.tau
-        moved = replace(point, rows=rows, tau=tau)
+        moved = replace(point, rows=point.retied(rows), tau=tau)
         yield Quantities(moved, H, W, quantities.pivot), ParameterCovariance(moved, len(W))
 
 
