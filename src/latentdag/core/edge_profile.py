@@ -99,7 +99,7 @@ class EdgeProfile:
         row: Any = slice(child * d, child * d + d)
         if len(moved) > 1:
             row = (moved[:, None] * d + np.arange(d)).ravel()
-            along = (share[:, None] * along[:, None]).reshape(len(along), -1)
+            along = (share[:, None] * along[:, None]).reshape(len(along), len(row))
         information = np.einsum("mb,bc,mc->m", along, as_array(self.form[row][:, row]), along)
         right = np.asfortranarray(as_array(self.across[:, row]) @ along.T / self.scale[:, None])
         explained = solve_triangular(self.L, right, lower=True, overwrite_b=True, check_finite=False)

@@ -85,6 +85,8 @@ class Point:
         profiles out the others, each of which explains one mean alone.
     noise : Noise of the latents, or None where the features are exact
     tied : (q,) share of its target's weights that each intervened mechanism keeps, 0 if none; None if all are 0
+    strength_sd : (q,) standard deviation of ``1 − tied``, or None where all are known
+        Those that are not known exactly are parameters, after the entries of rows: not estimated, but moving the rest.
     """
 
     rows: Array
@@ -96,6 +98,7 @@ class Point:
     fits_means: bool = True
     noise: Noise | None = None
     tied: Array | None = None
+    strength_sd: Array | None = None
 
     @property
     def d(self) -> int:
@@ -163,7 +166,17 @@ class Point:
     @property
     def size(self) -> int:
         """Number of parameters P."""
-        return self.d**2 + int(self.free.sum()) + self.n_means + self.n_noise
+        return self.d**2 + self.n_entries + self.n_means + self.n_noise
+
+    @property
+    def n_entries(self) -> int:
+        """Number of parameters that entries of rows move with: their own, and strengths."""
+        return int(self.free.sum()) + len(self.unsure)
+
+    @property
+    def unsure(self) -> IntArray:
+        """The intervened mechanisms whose strength is not known exactly."""
+        return np.flatnonzero([] if self.strength_sd is None else self.strength_sd)
 
     @property
     def n_noise(self) -> int:
@@ -183,12 +196,12 @@ class Point:
     def pack(self, X: Array | None = None, rows: Array | None = None, tau: Array | None = None) -> Array:
         """Return gradients (m, P) from those in X (m, d, d), in the rows (m, d + q, d) and in τ (m, d + q)."""
         m = next(len(given) for given in (X, rows, tau) if given is not None)
-        out, ends = np.zeros((m, self.size)), (self.d**2, self.d**2 + int(self.free.sum()))
+        out, ends = np.zeros((m, self.size)), (self.d**2, self.d**2 + self.n_entries)
         if X is not None:
             out[:, : ends[0]] = X.reshape(m, -1)
         if rows is not None:
             out[:, ends[0] : ends[1]] = (
-                rows[:, self.free] if self.tied is None else (self.entries.T @ rows.reshape(m, -1).T).T
+                rows[:, self.free] if self.tied is None else (self.entries.T @ rows.reshape(m, self.rows.size).T).T
             )
         if tau is not None and self.n_means:
             out[:, ends[1] : ends[1] + self.n_means] = tau
@@ -204,21 +217,25 @@ class Point:
         return np.asarray((self.rows_by_parameters.T @ flat.T).T)
 
     @cached_property
-    def entries(self) -> Any:
-        """How the rows' entries (rows.size) move with those that are parameters, sparse: tied weights follow theirs.
+    def entries(self) -> Matrix:
+        """How the rows' entries (rows.size) move with those that are parameters, and with strengths.
 
         The row of a partial intervention on i, with own entry c, is ``c (e_i − f a_i)``: its weights are f c / c_0 of
         those of row i of ``B_0``, whose own entry is c_0.
         """
-        d, at = self.d, np.flatnonzero(self.free)
-        move = sparse.eye_array(self.rows.size, format="lil")
+        d, at, size = self.d, np.flatnonzero(self.free), self.rows.size
+        move = np.zeros((size, size + len(self.unsure))) if self.small else sparse.lil_array((size, size + len(self.unsure)))
+        move[at, at] = 1.0
         for q in np.flatnonzero([] if self.tied is None else self.tied):
             i, own = self.target[q], (d + q) * d
             c, c_0, others = self.b[q, i], self.B[i, i], np.flatnonzero(np.arange(d) != i)
             move[own + others, i * d + others] = self.tied[q] * c / c_0  # type: ignore[index]
             for entry, sign in ((own + i, 1 / c), (i * d + i, -1 / c_0)):
                 move[own + others, np.full(d - 1, entry)] = sign * self.b[q, others]
-        return move.tocsc()[:, at]
+            for s in np.flatnonzero(self.unsure == q):
+                move[own + others, np.full(d - 1, size + s)] = -c / c_0 * self.B[i, others]
+        columns = [*at, *range(size, size + len(self.unsure))]
+        return move[:, columns] if self.small else move.tocsc()[:, columns]
 
     def retied(self, rows: Array) -> Array:
         """Return rows (d + q, d) whose tied weights follow theirs."""
@@ -239,9 +256,11 @@ class Point:
         entries = d**2 + np.arange(len(j[0]))[:, None].repeat(d, axis=1)
         of_beta = self.B_inv[j[1]], j[0][:, None] * d + at, entries
         if self.tied is not None:
-            moved = (sparse.kron(sparse.eye_array(len(self.rows)), self.B_inv.T) @ self.entries).tocoo()
+            every = np.eye(len(self.rows)) if self.small else sparse.eye_array(len(self.rows))
+            along = np.kron(every, self.B_inv.T) if self.small else sparse.kron(every, self.B_inv.T)
+            moved = sparse.coo_array(along @ self.entries)
             of_beta = moved.data, moved.row.astype(np.intp), d**2 + moved.col.astype(np.intp)
-        of_rest = np.ones(len(rest)), self.rows.size + rest, d**2 + len(j[0]) + rest
+        of_rest = np.ones(len(rest)), self.rows.size + rest, d**2 + self.n_entries + rest
         return _matrix([of_X, of_beta, of_rest], (self.rows.size + len(rest), self.size), self.small)
 
 

@@ -16,7 +16,7 @@ from latentdag.core.search import Found
 from latentdag.core.soft_relations import soft_relations
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.errors import FewSamplesWarning, NotConvergedWarning
+from latentdag.errors import FewSamplesWarning, NotConvergedWarning, WeakInterventionWarning
 from latentdag.identification.equivalence import reduced_model
 from latentdag.methods.design import Prepared
 from latentdag.methods.options import Options
@@ -28,6 +28,9 @@ from latentdag.model.model import LatentModel
 
 #: Shrinkage beyond which the covariance of a context cannot be told from the shrunk one.
 ALL_BORROWED = 0.99
+
+#: Strength below which a partial intervention says next to nothing about weights.
+WEAK = 0.3
 
 #: Edges that are less probable are not listed.
 NEGLIGIBLE = 1e-3
@@ -67,7 +70,7 @@ def finish(
         loglik = log_likelihood(model, m)
     if "do" in prepared.kinds.values():
         loglik = float("nan")  # a latent without noise has no density
-    _warn(m, prepared, found)
+    _warn(m, prepared, found, options)
     top = max(found.values)
     details = {
         "gain": float(best.optimum.gain),
@@ -118,9 +121,17 @@ def _shrinkage_gain(prepared: Prepared, best: FittedGraph) -> float:
     return 0.5 * float(total)
 
 
-def _warn(m: Moments, prepared: Prepared, found: Found) -> None:
+def _warn(m: Moments, prepared: Prepared, found: Found, options: Options) -> None:
     """Warn of what a user should know before believing the fit."""
     best = found.best
+    weak = [f"{c!r} ({np.min(s):g})" for c, s in (options.strength or {}).items() if np.min(s) < WEAK]
+    if weak:
+        warnings.warn(
+            f"strengths below {WEAK}: {', '.join(weak[:5])}. A weight is the effect that is seen divided by strengths, "
+            "so that its error explodes",
+            WeakInterventionWarning,
+            stacklevel=4,
+        )
     if not best.optimum.converged:
         warnings.warn(
             f"the likelihood could still grow by about {best.optimum.gain:.3g} nats when the optimiser stopped",
@@ -154,11 +165,12 @@ def model_of_graph(m: Moments, prepared: Prepared, best: FittedGraph) -> LatentM
     for mechanism, row, noise in zip(mechanisms[d:], rows[d:], hit, strict=True):
         i, k = mechanism.latent, mechanism.context
         kind = prepared.kinds[m.contexts[k]]
-        kind = "soft" if len(mechanism.parents) else "do" if kind == "do" else "perfect"
+        kind = "soft" if mechanism.n_weights else "do" if kind == "do" else "perfect"
         shift = float((noise - row @ mean) / row[i])
         weights = {latents[j]: float(-row[j] / row[i]) for j in mechanism.parents} if kind == "soft" else None
         variance = 0.0 if kind == "do" else float(row[i] ** -2)
-        changes.setdefault(k, {})[latents[i]] = Change(kind, variance, shift, weights)
+        strength = 1.0 if design.strength is None or kind != "perfect" else float(design.strength[k])
+        changes.setdefault(k, {})[latents[i]] = Change(kind, variance, shift, weights, strength)
     return LatentModel.from_structural(
         unmixing,
         rows[:d],
