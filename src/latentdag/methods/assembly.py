@@ -12,6 +12,7 @@ from latentdag.core.likelihood import Mechanism, shares
 from latentdag.core.linalg import Array
 from latentdag.core.noisy import State
 from latentdag.core.optimize import Optimum
+from latentdag.core.responses import fit_responses
 from latentdag.core.search import Found
 from latentdag.core.soft_relations import soft_relations
 from latentdag.data import labels as lb
@@ -28,6 +29,9 @@ from latentdag.model.model import LatentModel
 
 #: Shrinkage beyond which the covariance of a context cannot be told from the shrunk one.
 ALL_BORROWED = 0.99
+
+#: Latents up to which a fit keeps what its contexts show of total effects.
+RESPONSES_UP_TO = 50
 
 #: Strength below which a partial intervention says next to nothing about weights.
 WEAK = 0.3
@@ -80,6 +84,7 @@ def finish(
         "shrinkage": dict(zip(lb.text_names(m.contexts), prepared.shrinkage.tolist(), strict=True)),
         "ambiguous": dict(ambiguous),
         **_probabilities(prepared, found),
+        **_responses(m, prepared, best, model),
         **prepared.noise,
     }
     counts = tuple(m.counts.tolist())
@@ -100,6 +105,26 @@ def _probabilities(prepared: Prepared, found: Found) -> dict[str, Any]:
         told["probability"] = [[latents[j], latents[i], float(posterior.edges[i, j])] for i, j in likely]
         told["explored"], relations = posterior.explored, posterior.relations
     return told | {"relations": [[latents[j], latents[i], joint] for j, i, joint in relations]}
+
+
+def _responses(m: Moments, prepared: Prepared, best: FittedGraph, model: LatentModel) -> dict[str, Any]:
+    """Return what contexts show of total effects, in noises of variance one with the signs of the model's."""
+    design, names = prepared.design, prepared.latents
+    targeted = {i for hit in design.hits for i in hit}
+    if design.d > RESPONSES_UP_TO or len(targeted) < design.d or "do" in prepared.kinds.values():
+        return {}
+    R = fit_responses(design, best)
+    if R is None:
+        return {}
+    fitted = best.optimum.H @ prepared.W
+    sign = [np.sign(fitted[i] @ model.unmixing[model.index(name)]) for i, name in enumerate(names)]
+    mechanisms = [(context, i) for context, hit in zip(lb.text_names(m.contexts), design.hits, strict=True) for i in hit]
+    shown = [
+        [context, names[j], names[i], float(sign[i] * sign[j] * R[q, j])]
+        for q, (context, i) in enumerate(mechanisms)
+        for j in best.order[: best.order.index(i)]
+    ]
+    return {"responses": shown}
 
 
 def _shrinkage_gain(prepared: Prepared, best: FittedGraph) -> float:

@@ -23,6 +23,7 @@ from latentdag.model.model import LatentModel, Scaling
 from latentdag.model.posets import closure_graph
 from latentdag.uncertainty.edges import edge_table, supported_order
 from latentdag.uncertainty.prediction import Prediction, predict
+from latentdag.uncertainty.strength import Sensitivity, sensitivity, strength_ratios
 from latentdag.uncertainty.standard_errors import Uncertainty
 
 if TYPE_CHECKING:
@@ -229,6 +230,45 @@ class Fit:
         relation: there each is tested by itself, with Holm's correction (:mod:`latentdag.core.soft_relations`).
         """
         return supported_order(self, level)
+
+    @clear_numerics
+    def sensitivity(self, strengths: Any = (0.5, 1.0), level: float = 0.95) -> Sensitivity:
+        """Return how the edges depend on the strengths of the interventions.
+
+        A strength is by how much an intervention weakens the parents of its target: 1 cuts them off. It cannot be told
+        from moments, and weights depend on it. What does not: order and causes, with the signs of total effects, edges
+        with nothing between their ends, and predictions of the same perturbations combined.
+
+        Parameters
+        ----------
+        strengths : (low, high), or a mapping of context to that
+            Every latent's strength may be anywhere in between, each for itself; contexts that a mapping leaves out
+            have strength 1. What the fit was told (``strength=``) holds.
+        level : float
+            Of the bands and tests.
+
+        Returns
+        -------
+        Sensitivity
+            With ``.table``, one row per edge, and per cause that is no edge: weight, low and high (over all strengths,
+            errors included), breakdown (the strength down to which it is an edge) and one of four readings: "direct at
+            every strength", "direct down to strength s", "cause at every strength" (but not settled whether direct),
+            "not settled". All given the order. :func:`latentdag.pl.sensitivity` draws it.
+        """
+        return sensitivity(self, strengths, level)
+
+    @clear_numerics
+    def strength_ratios(self) -> pd.DataFrame:
+        """Estimate how strong contexts on one target are relative to each other, and test that this explains them.
+
+        Returns
+        -------
+        DataFrame
+            One row per context and target that another context hits, too: target, context, reference (the context that
+            the ratio is to), ratio, std_error, and a χ² test, for the target, that its contexts weaken all causes in
+            proportion: statistic, dof, p_value. The level of strengths is not identified; see docs/strength.md.
+        """
+        return strength_ratios(self)
 
     def predict(
         self, changes: Any, level: float = 0.95, *, kind: str = "perfect", data: Samples | None = None

@@ -1,0 +1,319 @@
+"""What survives if interventions are weaker than they were taken for.
+
+Whether an intervention cuts its target off or leaves half of the parents' weight cannot be told from moments: within an
+order every strength explains them equally well. So a weight is a function of the strengths, and this module says how
+far it moves over a range of them, and down to which strength an edge is there at all.
+
+What never depends on strengths: the order; which latent is a cause of which, with the sign of its total effect and the
+test of it; the noises; edges with nothing between their ends, which then are direct whatever the strength, their weight
+being a lower bound; and predictions of the same perturbations combined. What does: all other weights, the absence of
+edges, the rows of H, and predictions of stronger perturbations.
+
+Weights are multi-affine in the inverses of the strengths, so over a box they are extreme at its corners; only strengths
+of the target and of latents between count. docs/math.md, Partial interventions, has the proofs.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from latentdag.core.covariance import Gradient, ParameterCovariance
+from latentdag.core.responses import response_point, weight_at
+from latentdag.data import labels as lb
+from latentdag.model.intervention import check_strength
+
+if TYPE_CHECKING:
+    from latentdag.methods.result import Fit
+
+#: Latents between two whose strengths are varied, each of which doubles the corners of the box.
+MOST_BETWEEN = 8
+
+#: Strengths below this are not looked at.
+LEAST = 0.05
+
+#: A relation with a larger p-value is taken for none where one asks what may lie between two latents.
+NONE_BETWEEN = 0.5
+
+READINGS = ("direct at every strength", "direct down to strength {:.2f}", "cause at every strength", "not settled")
+CAPPED = "of more than {most} latents between two, only the {most} that carry most are varied"
+NO_RESPONSES = "this fit does not know what its contexts show of total effects: {why}"
+
+
+@dataclass(frozen=True, eq=False)
+class Responses:
+    """What contexts show of total effects, with errors, for latents in the order of the fit.
+
+    Attributes
+    ----------
+    latents : names, sources first
+    shown : (q, d) what every intervened mechanism shows of the total effects on its target
+    target : (q,) position of that
+    told : (q,) strength that the fit was told, 1 if none
+    V : (q, d, q, d) covariance of ``shown``
+    """
+
+    latents: tuple[str, ...]
+    contexts: list[Hashable]
+    target: np.ndarray
+    shown: np.ndarray
+    V: np.ndarray
+
+    def p_value(self, i: int, j: int) -> float:
+        """Return the p-value of the hypothesis that latent j is no cause of latent i, whatever the strengths.
+
+        Doubled, because the search has chosen in which direction of the two to look.
+        """
+        rows = np.flatnonzero(self.target == i)
+        x, V = self.shown[rows, j], self.V[rows, j][:, rows, j]
+        return float(min(1.0, 2 * stats.chi2.sf(x @ np.linalg.solve(V, x), len(rows)))) if len(rows) else 1.0
+
+    def test(self) -> np.ndarray:
+        """Return the p-values (d, d) of all pairs; one where j comes after i in the order."""
+        d = len(self.latents)
+        return np.array([[self.p_value(i, j) if j < i else 1.0 for j in range(d)] for i in range(d)])
+
+
+def responses_of(fit: "Fit") -> Responses:
+    """Return what the contexts of a fit show of total effects."""
+    if "responses" not in fit.details:
+        why = "it was made by maximum likelihood neither with do-interventions nor causes that nobody targets"
+        raise ValueError(NO_RESPONSES.format(why=f"that takes method='likelihood', {why}"))
+    model, of = fit.model, fit.uncertainty()
+    at = [model.latents.index(name) for name in fit.order]
+    position = {name: t for t, name in enumerate(fit.order)}
+    d, n = len(at), of.point.d
+    before = np.zeros((n, n), dtype=bool)
+    before[np.ix_(at, at)] = np.tri(d, k=-1, dtype=bool)
+    texts = dict(zip(model.contexts, lb.text_names(model.contexts), strict=True))
+    row = {(texts[context], name): q for q, (context, name) in enumerate(of.mechanisms)}
+    shown = np.zeros((len(row), d))
+    for context, source, target, value in fit.details["responses"]:
+        shown[row[context, target], position[source]] = value
+    point = response_point(of.point, before)
+    target = np.array([position[name] for _, name in of.mechanisms])
+    q, j = np.nonzero(np.arange(d) < target[:, None])
+    gradient, own = np.zeros((len(q), *point.rows.shape)), point.b[np.arange(len(row)), point.target]
+    entry = np.arange(len(q))
+    gradient[entry, n + q, np.array(at)[j]] = 1 / own[q]
+    gradient[entry, n + q, point.target[q]] = -shown[q, j] / own[q]
+    V = np.zeros((len(row), d, len(row), d))
+    found = ParameterCovariance(point).matrix(Gradient(point.pack(rows=gradient)))
+    V[q[:, None], j[:, None], q, j] = found
+    return Responses(fit.order, [context for context, _ in of.mechanisms], target, shown, V)
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivity:
+    """How the edges of a fit depend on the strengths of its interventions.
+
+    Attributes
+    ----------
+    table : DataFrame
+        One row per edge of the fit, and per cause that is one at every strength: source, target, weight (at the
+        strengths that the fit was told, and where it was told none at 1), low, high (over all strengths, errors
+        included), breakdown (the smallest strength s such that with all strengths in [s, 1] the weight keeps its sign
+        and is significant; 0 where nothing lies between) and reading.
+    curves : DataFrame
+        source, target, strength, weight, std_error: with one strength for all latents between, for figures.
+    strengths : mapping of latent to (low, high)
+    level : float
+    """
+
+    table: pd.DataFrame
+    curves: pd.DataFrame
+    strengths: Mapping[str, tuple[float, float]]
+    level: float
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html(index=False))
+
+    def __repr__(self) -> str:
+        return f"Sensitivity({len(self.table)} pairs, {self.table['reading'].str.startswith('direct').sum()} direct)"
+
+
+def sensitivity(fit: "Fit", strengths: Any = (0.5, 1.0), level: float = 0.95) -> Sensitivity:
+    """Return how the edges of a fit depend on strengths; see :meth:`latentdag.Fit.sensitivity`."""
+    if not 0 < level < 1:
+        raise ValueError(f"level is a probability between 0 and 1, got {level}")
+    if any(change.kind == "soft" for value in fit.model.interventions.values() for change in value.changes.values()):
+        raise ValueError("soft interventions have no strength: fit.edges() and fit.partial_order() say what they tell")
+    found = responses_of(fit)
+    box, told = _box(fit, found, strengths)
+    pooled = _Pooled.of(fit, found)
+    z, p = float(stats.norm.ppf(0.5 + level / 2)), found.test()
+    sd = np.sqrt([fit.model.noise_variance[fit.model.index(name)] for name in found.latents])
+    rows: list[tuple[Any, ...]] = []
+    curves: list[tuple[Any, ...]] = []
+    capped = False
+    for j, i in product(range(len(sd)), repeat=2):
+        source, target = found.latents[j], found.latents[i]
+        cause = p[i, j] < 1 - level
+        if j >= i or not (cause or fit.graph.has_edge(source, target)):
+            continue
+        pair = pooled.pair(j, i)
+        capped |= pair.capped
+        units = sd[i] / sd[j]
+        low, high = pair.band(box, z)
+        (weight,), _ = weight_at(pair.R, pair.V, pooled.strength[None, pair.at])
+        between = (p[i, j + 1 : i] < NONE_BETWEEN) & (p[j + 1 : i, j] < NONE_BETWEEN)
+        alone = cause and not between.any()
+        down_to = 0.0 if alone else pair.breakdown(box, told, z)
+        reading = READINGS[0 if alone else 1 if down_to < 1 else 2 if cause else 3].format(down_to)
+        rows.append((source, target, units * weight, units * low, units * high, down_to, reading))
+        grid = np.linspace(box[:, 0].min(), 1.0, 41)
+        along, errors = weight_at(pair.R, pair.V, pair.common(told, grid))
+        curves += zip([source] * 41, [target] * 41, grid, units * along, units * errors, strict=True)
+    table = pd.DataFrame(rows, columns=["source", "target", "weight", "low", "high", "breakdown", "reading"])
+    table.attrs["note"] = CAPPED.format(most=MOST_BETWEEN) if capped else ""
+    by_latent = {name: (float(low), float(high)) for name, (low, high) in zip(found.latents, box, strict=True)}
+    lines = pd.DataFrame(curves, columns=["source", "target", "strength", "weight", "std_error"])
+    return Sensitivity(table, lines, by_latent, level)
+
+
+def _box(fit: "Fit", found: Responses, strengths: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the range of each latent's strength (d, 2), and whether it was told (d,) to the fit.
+
+    What the fit was told holds; an interval that it was told, too.
+    """
+    told = dict(fit.options.strength or {})
+    given = dict(strengths) if isinstance(strengths, Mapping) else dict.fromkeys(found.contexts, strengths)
+    for context in given:
+        if context not in found.contexts:
+            listed = lb.listed(dict.fromkeys(found.contexts))
+            raise ValueError(f"strengths name {context!r}, which is no context with an intervention; those are {listed}")
+    ranges = {c: told.get(c, given.get(c, 1.0)) for c in found.contexts}
+    box = np.ones((len(found.latents), 2))
+    known = np.zeros(len(found.latents), dtype=bool)
+    pairs = zip(found.contexts, found.target, strict=True)
+    for context, i in sorted(pairs, key=lambda pair: (pair[0] in told, float(np.mean(ranges[pair[0]])))):
+        ends = np.ravel(ranges[context]).tolist()
+        for end in ends:
+            check_strength(end, f"the strength of context {context!r}")
+        if len(ends) > 2 or ends[0] > ends[-1]:
+            raise ValueError(f"strengths must be a pair (low, high), for all contexts or by context, got {strengths!r}")
+        box[i], known[i] = (ends[0], ends[-1]), context in told
+    return box, known
+
+
+@dataclass(frozen=True, eq=False)
+class _Pooled:
+    """Total effects (d, d) as seen at a nominal strength of each latent, with the covariance (d, d, d, d) of entries."""
+
+    R: np.ndarray
+    V: np.ndarray
+    strength: np.ndarray
+
+    @classmethod
+    def of(cls, fit: "Fit", found: Responses) -> "_Pooled":
+        """Put contexts of one latent together: those whose strength the fit was told, if there are any."""
+        d, told = len(found.latents), fit.options.strength or {}
+        L, strength = np.zeros((d, len(found.target))), np.ones(d)
+        for i in range(d):
+            rows = np.flatnonzero(found.target == i)
+            named = [q for q in rows if found.contexts[q] in told]
+            rows = np.array(named) if named else rows
+            s = np.array([float(np.mean(told.get(found.contexts[q], 1.0))) for q in rows])
+            precision = s**2 / np.array([np.trace(found.V[q, :i, q, :i]) + 1e-300 for q in rows])
+            strength[i] = s.max(initial=0.0) or 1.0
+            L[i, rows] = precision / precision.sum() * strength[i] / s
+        return cls(L @ found.shown + np.eye(d), np.einsum("iq,qjrk,lr->ijlk", L, found.V, L), strength)
+
+    def pair(self, j: int, i: int) -> "_Pair":
+        """Return what concerns the weight of j on i."""
+        between = np.arange(j + 1, i)
+        carried = np.abs(self.R[i, between] * self.R[between, j])
+        kept = np.sort(between[np.argsort(-carried, kind="stable")[:MOST_BETWEEN]])
+        at = np.array([j, *between, i])
+        a, b = np.tril_indices(len(at), -1)
+        V = self.V[at[a][:, None], at[b][:, None], at[a], at[b]]
+        return _Pair(self.R[np.ix_(at, at)], V, at, np.array([*kept, i]), self.strength, len(kept) < len(between))
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """The weight of the first of some latents ``at`` on the last, as a function of strengths; ``varied`` count."""
+
+    R: np.ndarray
+    V: np.ndarray
+    at: np.ndarray
+    varied: np.ndarray
+    strength: np.ndarray
+    capped: bool
+
+    def corners(self, box: np.ndarray) -> np.ndarray:
+        """Return the strengths (m, t) at the corners of a box (d, 2)."""
+        ends = [sorted(set(box[i])) if i in self.varied else [self.strength[i]] for i in self.at]
+        return np.array(list(product(*ends)))
+
+    def band(self, box: np.ndarray, z: float) -> tuple[float, float]:
+        """Return the smallest and the largest weight over a box, z standard errors further out."""
+        weight, error = weight_at(self.R, self.V, self.corners(box))
+        return float((weight - z * error).min()), float((weight + z * error).max())
+
+    def breakdown(self, box: np.ndarray, told: np.ndarray, z: float) -> float:
+        """Return the smallest s such that the band over strengths in [s, 1] keeps its sign; ``nan`` if not even at 1."""
+
+        def holds(s: float) -> bool:
+            low, high = self.band(np.where(told[:, None], box, [s, 1.0]), z)
+            return low > 0 or high < 0
+
+        if not holds(1.0):
+            return float("nan")
+        if told[self.varied].all():
+            return 0.0
+        low, high = LEAST, 1.0
+        if holds(low):
+            return low
+        while high - low > 0.005:
+            low, high = (low, (low + high) / 2) if holds((low + high) / 2) else ((low + high) / 2, high)
+        return high
+
+    def common(self, told: np.ndarray, grid: np.ndarray) -> np.ndarray:
+        """Return strengths (m, t) that are one number of the grid for all latents that the fit was told nothing of."""
+        return np.where(told[self.at], self.strength[self.at], grid[:, None])
+
+
+def strength_ratios(fit: "Fit") -> pd.DataFrame:
+    """Return the strengths of contexts on one target relative to each other; see :meth:`Fit.strength_ratios`."""
+    found, rows = responses_of(fit), []
+    for i, name in enumerate(found.latents):
+        mine = np.flatnonzero(found.target == i)
+        if len(mine) < 2 or not i:
+            continue
+        x, W = found.shown[mine, :i], np.linalg.inv(found.V[mine, :i][:, :, mine, :i].reshape((len(mine) * i,) * 2))
+        clearest = int(np.argmax(np.einsum("qj,qj->q", x, x) / np.einsum("qjqj->q", found.V[mine, :i][:, :, mine, :i])))
+        ratio, error, statistic = _proportions(x, W, clearest)
+        dof = (len(mine) - 1) * (i - 1)
+        p = float(stats.chi2.sf(statistic, dof)) if dof else 1.0
+        reference = found.contexts[mine[clearest]]
+        rows += [
+            (name, found.contexts[q], reference, float(ratio[k]), float(error[k]), statistic, dof, p)
+            for k, q in enumerate(mine)
+            if k != clearest
+        ]
+    names = ["target", "context", "reference", "ratio", "std_error", "statistic", "dof", "p_value"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _proportions(x: np.ndarray, W: np.ndarray, reference: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Fit ``x_q = r_q p`` (k, t) by weighted least squares, r of the reference being 1: r, its errors, the distance."""
+    k, t = x.shape
+    free = np.flatnonzero(np.arange(k) != reference)
+    r, p = x @ x[reference] / (x[reference] @ x[reference]), x[reference].copy()
+    for _ in range(100):
+        J = np.hstack([np.kron(r[:, None], np.eye(t)), np.kron(np.eye(k)[:, free], p[:, None])])
+        left = (x - np.outer(r, p)).ravel()
+        C = np.linalg.inv(J.T @ W @ J)
+        step = C @ (J.T @ W @ left)
+        p, r[free] = p + step[:t], r[free] + step[t:]
+        if np.abs(step).max() < 1e-10:
+            break
+    error = np.zeros(k)
+    error[free] = np.sqrt(np.diagonal(C)[t:])
+    left = (x - np.outer(r, p)).ravel()
+    return r, error, float(left @ W @ left)
