@@ -23,6 +23,7 @@ import pandas as pd
 from scipy import stats
 
 from latentdag.core.covariance import Gradient, ParameterCovariance
+from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.core.responses import response_point, weight_at
 from latentdag.data import labels as lb
 from latentdag.model.intervention import check_strength
@@ -63,19 +64,23 @@ class Responses:
     shown: np.ndarray
     V: np.ndarray
 
-    def p_value(self, i: int, j: int) -> float:
-        """Return the p-value of the hypothesis that latent j is no cause of latent i, whatever the strengths.
-
-        Doubled, because the search has chosen in which direction of the two to look.
-        """
+    def test(self, i: int, j: int) -> tuple[float, float]:
+        """Test that latent j is no cause of latent i, whatever the strengths: deviations from zero, and p-value."""
         rows = np.flatnonzero(self.target == i)
         x, V = self.shown[rows, j], self.V[rows, j][:, rows, j]
-        return float(min(1.0, 2 * stats.chi2.sf(x @ np.linalg.solve(V, x), len(rows)))) if len(rows) else 1.0
+        squared = float(x @ np.linalg.solve(V, x)) if len(rows) else 0.0
+        return float(np.copysign(np.sqrt(squared), x.sum())), float(stats.chi2.sf(squared, max(len(rows), 1)))
 
-    def test(self) -> np.ndarray:
-        """Return the p-values (d, d) of all pairs; one where j comes after i in the order."""
-        d = len(self.latents)
-        return np.array([[self.p_value(i, j) if j < i else 1.0 for j in range(d)] for i in range(d)])
+    def relations(self) -> pd.DataFrame:
+        """Return the tests of all pairs in the order: source, target, z, p_value, q_value.
+
+        The search has chosen in which direction of each pair to look. So p-values are doubled, and q-values are over
+        both directions of all pairs.
+        """
+        rows = [(a, b, *self.test(i, j)) for i, b in enumerate(self.latents) for j, a in enumerate(self.latents[:i])]
+        table = pd.DataFrame(rows, columns=["source", "target", "z", "p_value"])
+        table["q_value"] = benjamini_hochberg(table["p_value"].to_numpy(dtype=float), 2 * len(table))
+        return table.assign(p_value=np.minimum(1.0, 2 * table["p_value"]))
 
 
 def responses_of(fit: "Fit") -> Responses:
@@ -145,14 +150,18 @@ def sensitivity(fit: "Fit", strengths: Any = (0.5, 1.0), level: float = 0.95) ->
     found = responses_of(fit)
     box, told = _box(fit, found, strengths)
     pooled = _Pooled.of(fit, found)
-    z, p = float(stats.norm.ppf(0.5 + level / 2)), found.test()
+    z, d = float(stats.norm.ppf(0.5 + level / 2)), len(found.latents)
+    p, q = np.ones((2, d, d))
+    tested = found.relations()
+    p[np.tril_indices(d, -1)], q[np.tril_indices(d, -1)] = tested["p_value"], tested["q_value"]
+    known = {(source, target) for source, target, _ in fit.details.get("relations", ())} or None
     sd = np.sqrt([fit.model.noise_variance[fit.model.index(name)] for name in found.latents])
     rows: list[tuple[Any, ...]] = []
     curves: list[tuple[Any, ...]] = []
     capped = False
     for j, i in product(range(len(sd)), repeat=2):
         source, target = found.latents[j], found.latents[i]
-        cause = p[i, j] < 1 - level
+        cause = q[i, j] < 1 - level and (known is None or (source, target) in known)
         if j >= i or not (cause or fit.graph.has_edge(source, target)):
             continue
         pair = pooled.pair(j, i)
@@ -163,7 +172,7 @@ def sensitivity(fit: "Fit", strengths: Any = (0.5, 1.0), level: float = 0.95) ->
         between = (p[i, j + 1 : i] < NONE_BETWEEN) & (p[j + 1 : i, j] < NONE_BETWEEN)
         alone = cause and not between.any()
         down_to = 0.0 if alone else pair.breakdown(box, told, z)
-        reading = READINGS[0 if alone else 1 if down_to < 1 else 2 if cause else 3].format(down_to)
+        reading = READINGS[0 if alone else 1 if cause and down_to < 1 else 2 if cause else 3].format(down_to)
         rows.append((source, target, units * weight, units * low, units * high, down_to, reading))
         grid = np.linspace(box[:, 0].min(), 1.0, 41)
         along, errors = weight_at(pair.R, pair.V, pair.common(told, grid))
