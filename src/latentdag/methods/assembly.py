@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from latentdag.core.evidence import ancestors_of
 from latentdag.core.graphs import FittedGraph
 from latentdag.core.likelihood import Mechanism, shares
 from latentdag.core.linalg import Array
@@ -14,7 +15,6 @@ from latentdag.core.noisy import State
 from latentdag.core.optimize import Optimum
 from latentdag.core.responses import fit_responses
 from latentdag.core.search import Found
-from latentdag.core.soft_relations import soft_relations
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.errors import FewSamplesWarning, NotConvergedWarning, WeakInterventionWarning
@@ -99,19 +99,22 @@ def _probabilities(prepared: Prepared, found: Found) -> dict[str, Any]:
     rival = posterior.runner_up()
     told: dict[str, Any] = {"runner_up": rival and {"order": [latents[i] for i in rival[0]], "gap": float(rival[1])}}
     if any(prepared.design.soft):
-        relations = soft_relations(prepared.design, posterior)
-    else:
-        likely = np.argwhere(posterior.edges >= NEGLIGIBLE)
-        told["probability"] = [[latents[j], latents[i], float(posterior.edges[i, j])] for i, j in likely]
-        told["explored"], relations = posterior.explored, posterior.relations
-    return told | {"relations": [[latents[j], latents[i], joint] for j, i, joint in relations]}
+        # edges are one choice among equivalent ones, and relations are tested by what contexts show of total effects
+        ancestors = [ancestors_of(one.present, one.graph.order) for one in posterior.weighed]
+        weighed = np.tensordot(posterior.shares, ancestors, axes=1)
+        likely = np.argwhere(weighed >= NEGLIGIBLE)
+        return told | {"ancestors": [[latents[j], latents[i], float(weighed[i, j])] for i, j in likely]}
+    likely = np.argwhere(posterior.edges >= NEGLIGIBLE)
+    told["probability"] = [[latents[j], latents[i], float(posterior.edges[i, j])] for i, j in likely]
+    relations = [[latents[j], latents[i], joint] for j, i, joint in posterior.relations]
+    return told | {"explored": posterior.explored, "relations": relations}
 
 
 def _responses(m: Moments, prepared: Prepared, best: FittedGraph, model: LatentModel) -> dict[str, Any]:
     """Return what contexts show of total effects, in noises of variance one with the signs of the model's."""
     design, names = prepared.design, prepared.latents
     targeted = {i for hit in design.hits for i in hit}
-    if design.d > RESPONSES_UP_TO or len(targeted) < design.d or "do" in prepared.kinds.values():
+    if design.d > RESPONSES_UP_TO or len(targeted) < design.d:
         return {}
     R = fit_responses(design, best)
     if R is None:

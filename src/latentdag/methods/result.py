@@ -23,7 +23,7 @@ from latentdag.model.model import LatentModel, Scaling
 from latentdag.model.posets import closure_graph
 from latentdag.uncertainty.edges import edge_table, supported_order
 from latentdag.uncertainty.prediction import Prediction, predict
-from latentdag.uncertainty.strength import Sensitivity, sensitivity, strength_ratios
+from latentdag.uncertainty.strength import Sensitivity, responses_of, sensitivity, strength_ratios
 from latentdag.uncertainty.standard_errors import Uncertainty
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Fit:
 
         All relations of the result hold *together* with probability ``level``, order and search included. Two latents
         without an edge either way are not told apart by these data. Soft interventions leave edges open, but not the
-        relation: there each is tested by itself, with Holm's correction (:mod:`latentdag.core.soft_relations`).
+        relation: there each is tested by itself (:meth:`relations`), with Holm's correction.
         """
         return supported_order(self, level)
 
@@ -256,6 +256,21 @@ class Fit:
             "not settled". All given the order. :func:`latentdag.pl.sensitivity` draws it.
         """
         return sensitivity(self, strengths, level)
+
+    @clear_numerics
+    def relations(self) -> pd.DataFrame:
+        """Test of every pair in the order whether the first is a cause of the second, directly or through others.
+
+        The test holds for interventions of any strength, and for soft ones: what a context shows of total effects on
+        its target is zero unless they are. It takes the order as given.
+
+        Returns
+        -------
+        DataFrame
+            source, target, z, p_value (doubled, since the search chose the direction) and q_value (Benjamini and
+            Hochberg's over both directions of all pairs).
+        """
+        return responses_of(self).relations()
 
     @clear_numerics
     def strength_ratios(self) -> pd.DataFrame:
@@ -438,6 +453,7 @@ FILE = Layout(
             "gain?": float, "n_starts?": int, "n_agreed?": int, "penalty?": float, "shrinkage?": {str: float},
             "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]},
             "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool,
+            "ancestors?": [(str, str, finite)], "responses?": [(str, str, str, finite)],
             "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str], "noise_hint?": float,
             "changed?": {str: {"p_holm?": float, "p_apart_holm?": float, "reason": str}}, str: object,
         },

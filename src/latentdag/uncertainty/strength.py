@@ -195,7 +195,8 @@ def _box(fit: "Fit", found: Responses, strengths: Any) -> tuple[np.ndarray, np.n
         if context not in found.contexts:
             listed = lb.listed(dict.fromkeys(found.contexts))
             raise ValueError(f"strengths name {context!r}, which is no context with an intervention; those are {listed}")
-    ranges = {c: told.get(c, given.get(c, 1.0)) for c in found.contexts}
+    fixed = {c for c, value in fit.model.interventions.items() if value.kind == "do"}
+    ranges = {c: told.get(c, given.get(c, 1.0) if c not in fixed else 1.0) for c in found.contexts}
     box = np.ones((len(found.latents), 2))
     known = np.zeros(len(found.latents), dtype=bool)
     pairs = zip(found.contexts, found.target, strict=True)
