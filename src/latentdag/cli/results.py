@@ -1,7 +1,7 @@
 """``latentdag fit`` and ``latentdag test``: from data to a folder of results, and reading that folder again."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,8 @@ def run_fit(
     with reserved(out, "fit", file_names(FILES, TABLES, FIGURES), MARKS) as place:
         sums = place.unfinished("moments", [str(data.resolve()), source])
         m = read_moments(data, source, checkpoint=sums, progress=progress)
-        chosen = Options.among(method, options | {"penalty": _penalty(options["penalty"])})
+        told_strength = _strengths(options.get("strength"), m)
+        chosen = Options.among(method, options | {"penalty": _penalty(options["penalty"]), "strength": told_strength})
         samples, stability = read_samples(data, source), None
         found = fit(m, **chosen, n_jobs=jobs, progress=progress, data=samples)
         if replicates:
@@ -209,6 +210,20 @@ def _penalty(text: str) -> str | float:
         return float(text)
     except ValueError:
         return text
+
+
+def _strengths(texts: Sequence[str] | None, m: Moments) -> dict[Any, Any] | None:
+    """Return strengths from texts CONTEXT=NUMBER or CONTEXT=LOW:HIGH; labels of contexts need not be text."""
+    told: dict[Any, Any] = {}
+    labels = dict(zip(lb.text_names(m.contexts), m.contexts, strict=True))
+    for text in texts or ():
+        context, _, value = text.rpartition("=")
+        try:
+            numbers = tuple(float(part) for part in value.split(":"))
+        except ValueError:
+            raise ValueError(f"--strength {text}: say CONTEXT=NUMBER or CONTEXT=LOW:HIGH, such as KRAS=0.7") from None
+        told[labels.get(context, context)] = numbers if len(numbers) > 1 else numbers[0]
+    return told or None
 
 
 def _as_json(results: Results) -> dict[str, Any]:

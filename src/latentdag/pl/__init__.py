@@ -14,8 +14,11 @@ from latentdag.pl.canvas import LINE, NEUTRAL, axes, name_width, save, short, te
 from latentdag.pl.eigenvalues import spectra
 from latentdag.pl.graph import latent_graph
 from latentdag.pl.heatmaps import mixing, order_stability, target_groups
-from latentdag.pl.intervals import draw_rows, edges, predicted, scores  # noqa: F401
+from latentdag.pl.intervals import draw_rows, edges, predicted, scores, sensitivity  # noqa: F401
 from latentdag.pl.layout import Layout, layered  # noqa: F401
 
 #: The figures. The other names above are what figures outside this package share with them.
-__all__ = ["edges", "latent_graph", "mixing", "order_stability", "predicted", "scores", "spectra", "target_groups"]
+__all__ = [
+    "edges", "latent_graph", "mixing", "order_stability", "predicted", "scores", "sensitivity", "spectra",
+    "target_groups",
+]  # fmt: skip

@@ -23,6 +23,7 @@ import pandas as pd
 from scipy import stats
 
 from latentdag.core.covariance import Gradient, ParameterCovariance
+from latentdag.core.graphs import worth_keeping
 from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.core.responses import response_point, weight_at
 from latentdag.data import labels as lb
@@ -39,6 +40,9 @@ LEAST = 0.05
 
 #: A relation with a larger p-value is taken for none where one asks what may lie between two latents.
 NONE_BETWEEN = 0.5
+
+#: Strengths at which edges are counted for a hint; the last is what the fit took for true.
+HINTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 READINGS = ("direct at every strength", "direct down to strength {:.2f}", "cause at every strength", "not settled")
 CAPPED = "of more than {most} latents between two, only the {most} that carry most are varied"
@@ -172,7 +176,7 @@ def sensitivity(fit: "Fit", strengths: Any = (0.5, 1.0), level: float = 0.95) ->
         between = (p[i, j + 1 : i] < NONE_BETWEEN) & (p[j + 1 : i, j] < NONE_BETWEEN)
         alone = cause and not between.any()
         down_to = 0.0 if alone else pair.breakdown(box, told, z)
-        reading = READINGS[0 if alone else 1 if cause and down_to < 1 else 2 if cause else 3].format(down_to)
+        reading = READINGS[0 if cause and down_to == 0 else 1 if cause and down_to < 1 else 2 if cause else 3].format(down_to)
         rows.append((source, target, units * weight, units * low, units * high, down_to, reading))
         grid = np.linspace(box[:, 0].min(), 1.0, 41)
         along, errors = weight_at(pair.R, pair.V, pair.common(told, grid))
@@ -327,3 +331,29 @@ def _proportions(x: np.ndarray, W: np.ndarray, reference: int) -> tuple[np.ndarr
     error[free] = np.sqrt(np.diagonal(C)[t:])
     left = (x - np.outer(r, p)).ravel()
     return r, error, float(left @ W @ left)
+
+
+def strength_hint(fit: "Fit") -> dict[str, Any]:
+    """Return at which common strength the graph is sparsest, where that is clear; see ``verdict.notes``.
+
+    One strength can always be found that takes one weight to zero, so two edges fewer are asked for. Only a hint: it
+    takes graphs to be sparse.
+    """
+    kinds = {change.kind for value in fit.model.interventions.values() for change in value.changes.values()}
+    if kinds != {"perfect"} or "responses" not in fit.details or not fit.converged or fit.options.graph is not None:
+        return {}
+    pooled, d = _Pooled.of(fit, responses_of(fit)), fit.model.n_latents
+    a, b = np.tril_indices(d, -1)
+    V, price = pooled.V[a[:, None], b[:, None], a, b], 0.5 * float(np.log(fit.n_samples))
+    scores = []
+    for strength in HINTS:
+        inverse = np.linalg.inv(np.eye(d) + (pooled.R - np.eye(d)) / strength)
+        gradient = inverse[a[:, None], a] * inverse[b, b[:, None]] / strength
+        kept = worth_keeping(-inverse[a, b], gradient @ V @ gradient.T, price)
+        gone = np.setdiff1d(np.arange(len(a)), kept)
+        dropped, C = inverse[a, b][gone], gradient[gone] @ V @ gradient[gone].T
+        scores.append((0.5 * float(dropped @ np.linalg.solve(C, dropped)) + price * len(kept), len(kept)))
+    best = min(range(len(HINTS)), key=lambda k: scores[k])
+    if scores[best][1] > scores[-1][1] - 2 or scores[best][0] > scores[-1][0] - price:
+        return {}
+    return {"strength_hint": {"strength": HINTS[best], "edges": float(scores[-1][1]), "fewer": float(scores[best][1])}}
