@@ -12,8 +12,8 @@ of an edge that is direct down to .5 or to any strength, of causes, and edges at
 calls them; how many of each are false.
 
 *Soft.* Fits that were told that interventions are soft, which scale all weights ("scaled") or each by a number of its
-own between −.4 and .6 ("generic"). Tests at 5 %: power for ancestors, size for unrelated pairs in the direction that the
-search chose; relations of ``partial_order(0.95)``: how many of the true ones, and in how many models one is false.
+own between −.4 and .6 ("generic"). Tests at 5 %: power for ancestors, size for unrelated pairs in the direction that
+the search chose; relations of ``partial_order(0.95)``: how many of the true ones, and in how many models one is false.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/strength.py [--models 40] [--seed 100000] [--parts known,interval,…]
 """
@@ -93,7 +93,10 @@ def errors_over_bounds(name, rows):
     among = [len(each) for each in rows]
     squares, inside = ([each[:, column].sum() for each in rows] for column in (0, 1))
     root = np.sqrt(sum(squares) / sum(among))
-    print(f"{name}  rms error/bound {root:.3f}  squared {share(squares, among)}  coverage {share(inside, among)}", flush=True)
+    print(
+        f"{name}  rms error/bound {root:.3f}  squared {share(squares, among)}  coverage {share(inside, among)}",
+        flush=True,
+    )
 
 
 def interval(models, seed):
@@ -120,14 +123,17 @@ def sensitivity(models, seed):
             fit = ld.fit(ld.simulate.sample_moments(truth, n, rng=s))
             counts.append(judged(fit, truth, fit.sensitivity((0.5, 1.0)).table))
         c = np.array(counts).T
-        print(
-            f"{convention} n={n} strengths {'.5 to .9' if low < 1 else '1'}  band holds the truth {share(c[0], c[1])} of "
-            f"{c[1].sum()}\n    direct down to .5: false {share(c[2], c[3])} of {c[3].sum()} (there are {c[8].sum()} edges)  "
-            f"of these at every strength: false {share(c[4], c[5])} of {c[5].sum()}\n    down to its own strength, where "
-            f"all are stronger: false {share(c[11], c[12])} of {c[12].sum()}\n    causes: false {share(c[6], c[7])} of "
-            f"{c[7].sum()}  edges at q < .05 without sensitivity: false {share(c[9], c[10])} of {c[10].sum()}",
-            flush=True,
+        drawn_from = ".5 to .9" if low < 1 else "1"
+        lines = (
+            f"{convention} n={n} strengths {drawn_from}",
+            f"band holds the truth {share(c[0], c[1])} of {c[1].sum()}",
+            f"direct down to .5: false {share(c[2], c[3])} of {c[3].sum()} (there are {c[8].sum()} edges)",
+            f"direct at every strength: false {share(c[4], c[5])} of {c[5].sum()}",
+            f"direct down to a strength that all have: false {share(c[11], c[12])} of {c[12].sum()}",
+            f"causes: false {share(c[6], c[7])} of {c[7].sum()}",
+            f"edges at q < .05 without sensitivity: false {share(c[9], c[10])} of {c[10].sum()}",
         )
+        print("\n    ".join(lines), flush=True)
 
 
 def judged(fit, truth, table):
@@ -141,8 +147,8 @@ def judged(fit, truth, table):
     weakest = min(next(iter(v.changes.values())).strength for v in truth.interventions.values())
     for row in table.itertuples():
         i, j = (fit.latents.index(name) for name in (row.target, row.source))
-        k, l = (truth.index(name) for name in (row.target, row.source))
-        true = truth.weights[k, l] * sd_true[l] / sd_true[k] * sd[i] / sd[j] * sign[i] * sign[j]
+        k, m = (truth.index(name) for name in (row.target, row.source))
+        true = truth.weights[k, m] * sd_true[m] / sd_true[k] * sd[i] / sd[j] * sign[i] * sign[j]
         holds += row.low <= true <= row.high
         direct, wrong = row.reading.startswith("direct"), not true * row.weight > 0
         for told, count, false in (

@@ -35,8 +35,8 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     method : "likelihood", "closed-form", "projection" or "exact"
         As for :func:`latentdag.fit`. Options that a method has no use for (``penalty`` and ``n_jobs`` outside
         "likelihood", ``gamma`` outside "projection", …) are not used, so that a grid can run over methods; but
-        ``targets``, ``intervention``, ``strength``, ``unintervened``, ``noise``, ``n_latents``, ``graph``, ``order``, ``forbidden``
-        and ``required`` change what is asked, and a method that cannot honour them says so.
+        ``targets``, ``intervention``, ``strength``, ``unintervened``, ``noise``, ``n_latents``, ``graph``, ``order``,
+        ``forbidden`` and ``required`` change what is asked, and a method that cannot honour them says so.
     control : label
         The unperturbed context, as it occurs in ``y``. It is never guessed.
     targets : mapping of context to latent name, or names, optional

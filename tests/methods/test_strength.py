@@ -38,7 +38,10 @@ def test_a_share_of_perturbed_cells_is_a_strength():
     """Of the cells of a context π are cut off and 1 − π are as in the control: second moments are those of strength π."""
     truth = ld.simulate.random_model(4, 6, density=0.6, rng=5)
     share = 0.65
-    rows = [truth.covariance(), *(share * truth.covariance(c) + (1 - share) * truth.covariance() for c in truth.targets)]
+    rows = [
+        truth.covariance(),
+        *(share * truth.covariance(c) + (1 - share) * truth.covariance() for c in truth.targets),
+    ]
     fit = ld.fit(truth.labelled([np.zeros(6)] * 5, rows, 2_500), strength=dict.fromkeys(truth.targets, share))
     assert set(fit.graph.edges) == set(truth.graph.edges)
     np.testing.assert_allclose(fit.model.reordered(truth.latents).weights, truth.weights, atol=1e-3)

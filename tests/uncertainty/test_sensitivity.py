@@ -65,7 +65,9 @@ def test_bands_hold_all_weights_of_a_box_and_claims_are_true():
 def test_a_chain_is_no_edge_where_the_middle_may_be_weak():
     """j → l → i, l weakened by half: a fit that takes it for cut off shows j → i, and says how little that is worth."""
     A = np.array([[0, 0, 0], [0.8, 0, 0], [0, 0.8, 0]])
-    hit = {name: ld.Intervention(name, variance=0.3, strength=s) for name, s in zip("jli", (1.0, 0.5, 1.0), strict=True)}
+    hit = {
+        name: ld.Intervention(name, variance=0.3, strength=s) for name, s in zip("jli", (1.0, 0.5, 1.0), strict=True)
+    }
     model = ld.LatentModel(np.random.default_rng(0).normal(size=(3, 5)), A, np.ones(3), hit, latents=("j", "l", "i"))
     fit = ld.fit(model.moments(5_000))
     assert fit.graph.has_edge("j", "i")
@@ -92,7 +94,9 @@ def test_intervals_of_strengths_widen_errors_by_what_they_move():
     (_, wide), (_, narrow) = weights(told), weights(strength)
     low, high = (weights({**strength, "c1": end})[0] for end in told["c1"])
     slope = (np.abs(high) - np.abs(low)) / (2 * width)
-    np.testing.assert_allclose(np.sqrt(wide**2 - narrow**2), np.abs(slope) * 2 * width / np.sqrt(12), atol=2e-4, rtol=0.05)
+    np.testing.assert_allclose(
+        np.sqrt(wide**2 - narrow**2), np.abs(slope) * 2 * width / np.sqrt(12), atol=2e-4, rtol=0.05
+    )
 
 
 def test_predictions_of_combinations_do_not_depend_on_strengths():

@@ -76,7 +76,7 @@ class TwoRegressions:
         return self._alone(t).b
 
     def targeted(self, t: int) -> Array:
-        """Return the coefficients (t,) that a perfect intervention on the latent at position t leaves; zero for its row."""
+        """Return the coefficients (t,) where the latent at position t is cut off; zero for the right row."""
         if self.design.kept[self.targeting[self.order[t]]].any():
             return self._partial(t)[0][:t]
         return self._targeted(t)[0]
@@ -90,7 +90,7 @@ class TwoRegressions:
         return alone.b - b_1, alone.covariance() + V_1
 
     def _partial(self, t: int) -> tuple[Array, Array]:
-        """Return what a perfect intervention leaves and the weights (2t,), with covariance: each context has a mixture."""
+        """Return coefficients where it is cut off, and weights (2t,), and their covariance: contexts mix both."""
         contexts = self.targeting[self.order[t]]
         found = [self._alone(t), *(self._regress(t, self.design.S[k], self.design.n[k]) for k in contexts)]
         mixture = [np.array([1.0, kept]) for kept in (1.0, *self.design.kept[contexts])]

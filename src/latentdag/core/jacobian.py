@@ -224,7 +224,8 @@ class Point:
         those of row i of ``B_0``, whose own entry is c_0.
         """
         d, at, size = self.d, np.flatnonzero(self.free), self.rows.size
-        move = np.zeros((size, size + len(self.unsure))) if self.small else sparse.lil_array((size, size + len(self.unsure)))
+        shape = size, size + len(self.unsure)
+        move: Any = np.zeros(shape) if self.small else sparse.lil_array(shape)
         move[at, at] = 1.0
         for q in np.flatnonzero([] if self.tied is None else self.tied):
             i, own = self.target[q], (d + q) * d
@@ -256,9 +257,8 @@ class Point:
         entries = d**2 + np.arange(len(j[0]))[:, None].repeat(d, axis=1)
         of_beta = self.B_inv[j[1]], j[0][:, None] * d + at, entries
         if self.tied is not None:
-            every = np.eye(len(self.rows)) if self.small else sparse.eye_array(len(self.rows))
-            along = np.kron(every, self.B_inv.T) if self.small else sparse.kron(every, self.B_inv.T)
-            moved = sparse.coo_array(along @ self.entries)
+            kron: Any = np.kron if self.small else sparse.kron
+            moved = sparse.coo_array(kron(np.eye(len(self.rows)), self.B_inv.T) @ self.entries)
             of_beta = moved.data, moved.row.astype(np.intp), d**2 + moved.col.astype(np.intp)
         of_rest = np.ones(len(rest)), self.rows.size + rest, d**2 + self.n_entries + rest
         return _matrix([of_X, of_beta, of_rest], (self.rows.size + len(rest), self.size), self.small)

@@ -11,8 +11,9 @@ pooled covariance S of its contexts, with residual variance ``σ² = h S hᵀ �
 invariant to the scale of each row. A perfect intervention is a mechanism without parents, a soft one has the parents
 again with weights of its own; several contexts on one target, contexts with several targets and unequal counts need
 nothing more. A *partial* intervention of strength s has the parents again with ``1 − s`` times the weights that the
-latent has where it is left alone: one regression for all of them, each weighted by its residual variance. With fewer latents than dimensions, ``S̄`` is the pooled covariance of all contexts, and the formula is
-exact if the remaining dimensions only depend on the latents, in the same way in every context.
+latent has where it is left alone: one regression for all of them, each weighted by its residual variance. With fewer
+latents than dimensions, ``S̄`` is the pooled covariance of all contexts, and the formula is exact if the remaining
+dimensions only depend on the latents, in the same way in every context.
 
 By the envelope theorem a mechanism with residual row ``a`` (so that ``a H X`` is its residual) contributes
 ``− w/σ² · a (a H S)ᵀ`` to the gradient.
@@ -25,7 +26,6 @@ import numpy as np
 from scipy.linalg import lapack
 
 from latentdag.core.linalg import Array, IntArray
-
 
 #: Nats that one more regression for weights that contexts share must promise, and how many there may be.
 EXACT, MOST_REGRESSIONS = 1e-13, 200

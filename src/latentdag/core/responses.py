@@ -71,4 +71,4 @@ def weight_at(R: Array, V: Array, strength: Array) -> tuple[Array, Array]:
     inverse = np.linalg.inv(np.eye(t) + (R - np.eye(t)) / strength[:, :, None])
     gradient = inverse[:, -1, a] / strength[:, a] * inverse[:, b, 0]
     error = np.sqrt(np.maximum(np.einsum("mi,ij,mj->m", gradient, V, gradient), 0.0))
-    return -inverse[:, -1, 0], error
+    return np.asarray(-inverse[:, -1, 0], dtype=np.float64), np.asarray(error, dtype=np.float64)

@@ -121,7 +121,9 @@ def _responses(m: Moments, prepared: Prepared, best: FittedGraph, model: LatentM
         return {}
     fitted = best.optimum.H @ prepared.W
     sign = [np.sign(fitted[i] @ model.unmixing[model.index(name)]) for i, name in enumerate(names)]
-    mechanisms = [(context, i) for context, hit in zip(lb.text_names(m.contexts), design.hits, strict=True) for i in hit]
+    mechanisms = [
+        (context, i) for context, hit in zip(lb.text_names(m.contexts), design.hits, strict=True) for i in hit
+    ]
     shown = [
         [context, names[j], names[i], float(sign[i] * sign[j] * R[q, j])]
         for q, (context, i) in enumerate(mechanisms)

@@ -170,7 +170,7 @@ def _kinds(m: Moments, intervention: str | Mapping[Hashable, str]) -> dict[Hasha
 def _strengths(m: Moments, options: Options, kinds: Mapping[Hashable, str]) -> np.ndarray | None:
     """Return the strength (K+1,) of every context, the middle of intervals; None where all are one."""
     told = options.strength or {}
-    for context, value in told.items():
+    for context in told:
         if context not in kinds:
             listed = lb.listed(kinds)
             raise ValueError(f"strength names {context!r}, which is no context but the control; those are {listed}")

@@ -23,8 +23,8 @@ from latentdag.model.model import LatentModel, Scaling
 from latentdag.model.posets import closure_graph
 from latentdag.uncertainty.edges import edge_table, supported_order
 from latentdag.uncertainty.prediction import Prediction, predict
-from latentdag.uncertainty.strength import Sensitivity, responses_of, sensitivity, strength_ratios
 from latentdag.uncertainty.standard_errors import Uncertainty
+from latentdag.uncertainty.strength import Sensitivity, responses_of, sensitivity, strength_ratios
 
 if TYPE_CHECKING:
     from latentdag.data.moments import Moments

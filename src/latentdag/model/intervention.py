@@ -2,8 +2,8 @@
 
 A :class:`Change` says what happens to one latent; an :class:`Intervention` is one change for each of its targets. Three
 kinds exist: *perfect* cuts the latent off from its parents (Assumption 2), *soft* gives its parents other weights
-(Assumption 1(b)), *do* sets it to a value and leaves no noise. A perfect one may have a *strength* below one: it is then
-partial, and leaves the parents ``1 − strength`` of their weights.
+(Assumption 1(b)), *do* sets it to a value and leaves no noise. A perfect one may have a *strength* below one: then it
+is partial, and leaves the parents ``1 − strength`` of their weights.
 
 A latent has no name of its own, so :func:`latent_names` calls it after the contexts that target it.
 """

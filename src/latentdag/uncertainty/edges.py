@@ -36,8 +36,8 @@ NOT_EXPLORED = (
 )
 NOT_ARRIVED = "the optimiser stopped before the maximum, where no test holds: no edge is called"
 OF_RELATIONS = (
-    "where the error is infinite, z, p_value, q_value and probability are not of the weight, but of source being a cause "
-    "of target at all"
+    "where the error is infinite, z, p_value, q_value and probability are not of the weight, but of source being a "
+    "cause of target at all"
 )
 NO_RELATIONS = "the fit did not weigh other orders, so nothing is known about how sure this one is"
 

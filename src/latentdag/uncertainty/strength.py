@@ -176,7 +176,9 @@ def sensitivity(fit: "Fit", strengths: Any = (0.5, 1.0), level: float = 0.95) ->
         between = (p[i, j + 1 : i] < NONE_BETWEEN) & (p[j + 1 : i, j] < NONE_BETWEEN)
         alone = cause and not between.any()
         down_to = 0.0 if alone else pair.breakdown(box, told, z)
-        reading = READINGS[0 if cause and down_to == 0 else 1 if cause and down_to < 1 else 2 if cause else 3].format(down_to)
+        reading = READINGS[0 if cause and down_to == 0 else 1 if cause and down_to < 1 else 2 if cause else 3].format(
+            down_to
+        )
         rows.append((source, target, units * weight, units * low, units * high, down_to, reading))
         grid = np.linspace(box[:, 0].min(), 1.0, 41)
         along, errors = weight_at(pair.R, pair.V, pair.common(told, grid))
@@ -198,7 +200,9 @@ def _box(fit: "Fit", found: Responses, strengths: Any) -> tuple[np.ndarray, np.n
     for context in given:
         if context not in found.contexts:
             listed = lb.listed(dict.fromkeys(found.contexts))
-            raise ValueError(f"strengths name {context!r}, which is no context with an intervention; those are {listed}")
+            raise ValueError(
+                f"strengths name {context!r}, which is no context with an intervention; those are {listed}"
+            )
     fixed = {c for c, value in fit.model.interventions.items() if value.kind == "do"}
     ranges = {c: told.get(c, given.get(c, 1.0) if c not in fixed else 1.0) for c in found.contexts}
     box = np.ones((len(found.latents), 2))
@@ -216,7 +220,7 @@ def _box(fit: "Fit", found: Responses, strengths: Any) -> tuple[np.ndarray, np.n
 
 @dataclass(frozen=True, eq=False)
 class _Pooled:
-    """Total effects (d, d) as seen at a nominal strength of each latent, with the covariance (d, d, d, d) of entries."""
+    """Total effects (d, d) as seen at a nominal strength of each latent, with the covariance of entries."""
 
     R: np.ndarray
     V: np.ndarray
@@ -270,7 +274,7 @@ class _Pair:
         return float((weight - z * error).min()), float((weight + z * error).max())
 
     def breakdown(self, box: np.ndarray, told: np.ndarray, z: float) -> float:
-        """Return the smallest s such that the band over strengths in [s, 1] keeps its sign; ``nan`` if not even at 1."""
+        """Return the smallest s such that the band over strengths in [s, 1] keeps its sign; ``nan`` if none does."""
 
         def holds(s: float) -> bool:
             low, high = self.band(np.where(told[:, None], box, [s, 1.0]), z)
@@ -349,7 +353,7 @@ def strength_hint(fit: "Fit") -> dict[str, Any]:
     for strength in HINTS:
         inverse = np.linalg.inv(np.eye(d) + (pooled.R - np.eye(d)) / strength)
         gradient = inverse[a[:, None], a] * inverse[b, b[:, None]] / strength
-        kept = worth_keeping(-inverse[a, b], gradient @ V @ gradient.T, price)
+        kept = worth_keeping(np.asarray(-inverse[a, b], dtype=np.float64), gradient @ V @ gradient.T, price)
         gone = np.setdiff1d(np.arange(len(a)), kept)
         dropped, C = inverse[a, b][gone], gradient[gone] @ V @ gradient[gone].T
         scores.append((0.5 * float(dropped @ np.linalg.solve(C, dropped)) + price * len(kept), len(kept)))
