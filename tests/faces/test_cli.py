@@ -53,7 +53,7 @@ def test_strengths_on_the_command_line(tmp_path):
     assert dict(ld.Fit.load(tmp_path / "o/fit.npz").options.strength) == {"c1": 0.7, "c3": (0.5, 0.9)}
     wrong = run(app, [*told[:2], "--strength", "much", "--out", str(tmp_path / "p")])
     assert wrong.exit_code == 2
-    assert "say CONTEXT=NUMBER" in wrong.output
+    assert "must be a number above 0 and at most 1" in wrong.output
 
 
 def test_demo_prints_a_table_and_writes_the_figure(tmp_path):

@@ -104,7 +104,7 @@ def test_contexts_of_one_target_that_differ_in_strength():
         ({"strength": {"c1": 0.0}}, "'c1' must be a number above 0"),
         ({"strength": {"c1": 1.2}}, "at most 1"),
         ({"strength": {"c1": "most"}}, "at most 1"),
-        ({"strength": {"c1": (0.8, 0.6)}}, "pair must be"),
+        ({"strength": {"c1": (0.8, 0.6)}}, r"a pair \(low, high\)"),
         ({"strength": {"c1": (0.5, 0.6, 0.7)}}, "a number or a pair"),
         ({"strength": 0.7}, "must map contexts to numbers"),
         ({"strength": {"nobody": 0.7}}, "'nobody', which is no context"),

@@ -122,13 +122,8 @@ def test_soft_fits_speak():
         fit.sensitivity()
 
 
-def test_hints_and_figure():
-    found = []
-    for seed in range(40, 52):
-        truth, _ = partial_model(seed, d=5, low=0.6, high=0.6)
-        found.append(ld.fit(truth.moments(5_000)).details.get("strength_hint", {}).get("strength"))
-    assert {x for x in found if x is not None} <= {0.5, 0.6, 0.7}
-    assert any(found)
+def test_the_figure_has_a_line_for_every_edge():
+    truth, _ = partial_model(40, d=5)
     fit = ld.fit(truth.moments(5_000))
     pytest.importorskip("matplotlib")
     ax = ld.pl.sensitivity(fit.sensitivity())

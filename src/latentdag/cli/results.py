@@ -187,7 +187,7 @@ def run_fit(
         sums = place.unfinished("moments", [str(data.resolve()), source])
         m = read_moments(data, source, checkpoint=sums, progress=progress)
         told_strength = _strengths(options.get("strength"), m)
-        chosen = Options.among(method, options | {"penalty": _penalty(options["penalty"]), "strength": told_strength})
+        chosen = Options.among(method, options | {"penalty": _number(options["penalty"]), "strength": told_strength})
         samples, stability = read_samples(data, source), None
         found = fit(m, **chosen, n_jobs=jobs, progress=progress, data=samples)
         if replicates:
@@ -205,7 +205,7 @@ def run_fit(
     return text, {**said, "out": str(out)}, files
 
 
-def _penalty(text: str) -> str | float:
+def _number(text: str) -> str | float:
     try:
         return float(text)
     except ValueError:
@@ -214,16 +214,9 @@ def _penalty(text: str) -> str | float:
 
 def _strengths(texts: Sequence[str] | None, m: Moments) -> dict[Any, Any] | None:
     """Return strengths from texts CONTEXT=NUMBER or CONTEXT=LOW:HIGH; labels of contexts need not be text."""
-    told: dict[Any, Any] = {}
     labels = dict(zip(lb.text_names(m.contexts), m.contexts, strict=True))
-    for text in texts or ():
-        context, _, value = text.rpartition("=")
-        try:
-            numbers = tuple(float(part) for part in value.split(":"))
-        except ValueError:
-            raise ValueError(f"--strength {text}: say CONTEXT=NUMBER or CONTEXT=LOW:HIGH, such as KRAS=0.7") from None
-        told[labels.get(context, context)] = numbers if len(numbers) > 1 else numbers[0]
-    return told or None
+    pairs = [text.rpartition("=") for text in texts or ()]
+    return {labels.get(c, c): [_number(part) for part in value.split(":")] for c, _, value in pairs} or None
 
 
 def _as_json(results: Results) -> dict[str, Any]:

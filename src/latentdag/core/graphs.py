@@ -168,7 +168,7 @@ def prune(
         A = rows[:t]
         if len(A):
             delta, V = regress.weights(t)
-            kept = worth_keeping(delta, V, rules.penalty, rules.allowed[i, A], rules.required[i, A])
+            kept = _worth_keeping(delta, V, rules.penalty, rules.allowed[i, A], rules.required[i, A])
             parents[i] = np.sort(A[kept])
     return tuple(parents)
 
@@ -181,19 +181,15 @@ def _prune_noisy(design: Design, H: Array, order: Order, rules: Rules, at_least:
         return None
     profile = EdgeProfile(design, optimum, full)
     i, j = np.nonzero(profile.edges)
-    kept = worth_keeping(
+    kept = _worth_keeping(
         optimum.rows[i, j], profile.weight_covariance(), rules.penalty, rules.allowed[i, j], rules.required[i, j]
     )
     return tuple(np.sort(j[kept[i[kept] == child]]) for child in range(design.d))
 
 
-def worth_keeping(
-    delta: Array, V: Array, penalty: float, allowed: BoolArray | None = None, required: BoolArray | None = None
-) -> IntArray:
+def _worth_keeping(delta: Array, V: Array, penalty: float, allowed: BoolArray, required: BoolArray) -> IntArray:
     """Drop the entry whose absence costs least, given those already dropped, while it costs less than the penalty."""
     left = np.arange(len(delta))
-    allowed = np.ones(len(delta), dtype=bool) if allowed is None else allowed
-    required = np.zeros(len(delta), dtype=bool) if required is None else required
     barred = np.flatnonzero(~allowed & ~required)
     left, delta, V = _drop(left, delta, V, barred)
     left, delta, V = _drop_cheap(left, delta, V, required, 0.5 * penalty)

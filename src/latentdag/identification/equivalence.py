@@ -138,8 +138,9 @@ def _check_perfect(model: LatentModel) -> None:
     """Raise ValueError if a context is a soft intervention."""
     for context, value in model.interventions.items():
         if any(change.kind == "soft" or change.strength != 1 for change in value.changes.values()):
-            kind = "soft" if any(change.kind == "soft" for change in value.changes.values()) else "partial"
-            raise ValueError(f"context {context!r} is a {kind} intervention; the reduced form is that of perfect ones")
+            raise ValueError(
+                f"context {context!r} is soft or partial; the reduced form is that of perfect interventions"
+            )
 
 
 def _turn(k: int, m: Array) -> Array:

@@ -17,15 +17,11 @@ from latentdag.methods.reduction import reduction_of
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
 from latentdag.uncertainty.changed import changed, idle_contexts
-from latentdag.uncertainty.strength import strength_hint
 
 __all__ = ["METHODS", "Fit", "check_design", "fit"]
 
 #: Features up to which a fit that takes them as exact looks whether noise explains them better.
 HINT_UP_TO = 200
-
-#: Latents up to which a fit looks whether weaker interventions would mean a sparser graph.
-STRENGTH_HINT_UP_TO = 10
 
 METHODS = {
     "closed-form": fit_closed_form,
@@ -94,8 +90,6 @@ def fit(
             found = METHODS[method](m, chosen)
     if method == "likelihood" and chosen.noise == "none" and m.noise is None and m.n_features <= HINT_UP_TO:
         found = replace(found, details={**found.details, **noise_hint(found, m)})
-    if method == "likelihood" and chosen.strength is None and found.model.n_latents <= STRENGTH_HINT_UP_TO:
-        found = replace(found, details={**found.details, **strength_hint(found)})
     return found if method == "exact" else with_idle(found, m, data)
 
 

@@ -233,15 +233,12 @@ def _strength(name: str, value: Any) -> Mapping[Hashable, Any] | None:
         raise ValueError(f"strength must map contexts to numbers, {{context: 0.7, …}}, got {value!r}")
     made: dict[Hashable, Any] = {}
     for context, given in _by_context(value).items():
-        ends = tuple(given) if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str) else (given,)
-        numbers = tuple(float(end) if _is_number(end) else end for end in ends)
-        if len(numbers) not in (1, 2):
+        ends = [float(end) if _is_number(end) else end for end in np.ravel(np.array(given, dtype=object))]
+        for end in ends:
+            check_strength(end, f"strength of context {context!r}")
+        if len(ends) not in (1, 2) or ends != sorted(ends):
             raise ValueError(f"strength of context {context!r} must be a number or a pair (low, high), got {given!r}")
-        for number in numbers:
-            check_strength(number, f"strength of context {context!r}")
-        if numbers[0] > numbers[-1]:
-            raise ValueError(f"strength of context {context!r}: the pair must be (low, high), got {given!r}")
-        made[context] = numbers[0] if numbers[0] == numbers[-1] else numbers
+        made[context] = ends[0] if ends[0] == ends[-1] else tuple(ends)
     return MappingProxyType(made)
 
 

@@ -455,7 +455,6 @@ FILE = Layout(
             "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool,
             "ancestors?": [(str, str, finite)], "responses?": [(str, str, str, finite)],
             "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str], "noise_hint?": float,
-            "strength_hint?": {"strength": float, "edges": float, "fewer": float},
             "changed?": {str: {"p_holm?": float, "p_apart_holm?": float, "reason": str}}, str: object,
         },
     },

@@ -32,10 +32,6 @@ HINT = (
 FLOOR = "Of some features the noise cannot be told from none: {listed}."
 STRENGTHS = "Partial interventions, of strengths that were told: {listed}{unsure}."
 UNSURE = "; the fit is for the middle of each range, and standard errors allow for the rest of it"
-FEWEST = (
-    "Fewest edges at a strength of about {strength:g}: {fewer:.0f} instead of {edges:.0f}. If graphs are sparse, "
-    "interventions may be partial; fit.sensitivity() says what survives that."
-)
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
 FINE = "Nothing speaks against this fit."
 
@@ -78,14 +74,12 @@ def verdict_of(fit: "Fit") -> Verdict:
 
 
 def _strength_notes(fit: "Fit") -> Iterator[str]:
-    """Yield what strengths the fit took interventions to have, or what sparsity says about them."""
+    """Yield what strengths the fit took interventions to have."""
     told = {c: s for c, s in (fit.options.strength or {}).items() if s != 1}
     if told:
         shown = [f"{c} {s:.2g}" if isinstance(s, float) else f"{c} {s[0]:.2g} to {s[1]:.2g}" for c, s in told.items()]
         unsure = UNSURE if any(isinstance(s, tuple) for s in told.values()) else ""
         yield STRENGTHS.format(listed=and_list(shown), unsure=unsure)
-    if "strength_hint" in fit.details:
-        yield FEWEST.format(**fit.details["strength_hint"])
 
 
 def _noise_notes(fit: "Fit") -> Iterator[str]:

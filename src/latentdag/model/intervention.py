@@ -100,21 +100,13 @@ class Intervention:
                 raise ValueError("a do-intervention leaves no noise: it has a value, not a variance")
             variance, shift = 0.0, shift if value is None else value
         by_target = weights if weights is not None and len(names) > 1 else dict.fromkeys(names, weights)
-        self.changes = {
-            name: Change(kind, variance_i, shift_i, _numbers(by_target.get(name)), strength_i)
-            for name, variance_i, shift_i, strength_i in zip(
-                names,
-                *(_each(*given) for given in ((variance, names, "variance"), (shift, names, "shift"))),
-                _each(strength, names, "strength"),
-                strict=True,
-            )
-        }
+        given = (variance, "variance"), (shift, "shift"), (strength, "strength")
+        by_name = zip(names, *(_each(value, names, what) for value, what in given), strict=True)
+        self.changes = {name: Change(kind, v, s, _numbers(by_target.get(name)), by) for name, v, s, by in by_name}
         for name, change in self.changes.items():
             if kind != "do" and change.variance is not None and not change.variance > 0:
                 raise ValueError(f"the new noise variance of {name!r} must be positive, got {change.variance}")
-            check_strength(change.strength, f"the strength of the intervention on {name!r}")
-            if kind != "perfect" and change.strength != 1:
-                raise ValueError(f"only a perfect intervention has a strength, this one is {kind!r}")
+            _check_strength(change, f"the intervention on {name!r}")
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -187,20 +179,12 @@ class Intervention:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain mappings of the kind ``JSON``."""
-        return {
-            name: {field: value for field, value in asdict(change).items() if (field, value) != ("strength", 1.0)}
-            for name, change in self.changes.items()
-        }
+        return {name: asdict(change) for name, change in self.changes.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Mapping[str, Any]]) -> "Intervention":
         """Return the intervention that :meth:`to_json` wrote, from values of the kind ``JSON``."""
-        return cls.of_changes(
-            {
-                name: Change(c["kind"], c.get("variance"), c["shift"], c.get("weights"), c.get("strength", 1.0))
-                for name, c in value.items()
-            }
-        )
+        return cls.of_changes({name: Change(**change) for name, change in value.items()})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Intervention) and self.changes == other.changes
@@ -243,9 +227,7 @@ def _check_change(change: Change, where: str) -> None:
         raise ValueError(f"{where}: kind must be one of {', '.join(KINDS)}, got {change.kind!r}")
     if change.weights is not None and change.kind != "soft":
         raise ValueError(f"{where}: only a soft intervention has weights, this one is {change.kind!r}")
-    check_strength(change.strength, f"{where}: the strength")
-    if change.strength != 1 and change.kind != "perfect":
-        raise ValueError(f"{where}: only a perfect intervention has a strength, this one is {change.kind!r}")
+    _check_strength(change, where)
     fixed = change.kind == "do"
     if change.variance is not None and not (change.variance == 0 if fixed else 0 < change.variance < math.inf):
         wanted = "zero for 'do'" if fixed else "positive and finite"
@@ -253,6 +235,12 @@ def _check_change(change: Change, where: str) -> None:
     for what, number in (("shift", change.shift), *(change.weights or {}).items()):
         if not math.isfinite(number):
             raise ValueError(f"{where}: {what} must be finite, got {number}")
+
+
+def _check_strength(change: Change, where: str) -> None:
+    check_strength(change.strength, f"{where}: its strength")
+    if change.strength != 1 and change.kind != "perfect":
+        raise ValueError(f"{where}: only a perfect intervention has a strength, this one is {change.kind!r}")
 
 
 def check_strength(strength: Any, what: str) -> None:

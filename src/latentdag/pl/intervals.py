@@ -223,8 +223,7 @@ def sensitivity(
     ax.spines[["top", "right"]].set_visible(False)
     if len(shown):
         ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, frameon=False)
-    left_out = f"{len(shown)} of {len(table)} edges, the most fragile" if len(shown) < len(table) else None
-    ax.set_title("\n".join(text for text in (title, left_out) if text), fontsize=10)
+    ax.set_title(title or "", fontsize=10)
     return ax
 
 

@@ -13,17 +13,17 @@ Weights are multi-affine in the inverses of the strengths, so over a box they ar
 of the target and of latents between count. docs/math.md, Partial interventions, has the proofs.
 """
 
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import optimize, stats
 
 from latentdag.core.covariance import Gradient, ParameterCovariance
-from latentdag.core.graphs import worth_keeping
 from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.core.responses import response_point, weight_at
 from latentdag.data import labels as lb
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 #: Latents between two whose strengths are varied, each of which doubles the corners of the box.
 MOST_BETWEEN = 8
 
-#: Strengths below this are not looked at.
-LEAST = 0.05
+#: Strengths that are looked at for the one at which an edge breaks down.
+GRID = (np.arange(5, 101) / 100).tolist()
 
 #: A relation with a larger p-value is taken for none where one asks what may lie between two latents.
 NONE_BETWEEN = 0.5
 
-#: Strengths at which edges are counted for a hint; the last is what the fit took for true.
-HINTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-
 READINGS = ("direct at every strength", "direct down to strength {:.2f}", "cause at every strength", "not settled")
 CAPPED = "of more than {most} latents between two, only the {most} that carry most are varied"
-NO_RESPONSES = "this fit does not know what its contexts show of total effects: {why}"
+NO_RESPONSES = (
+    "this fit does not know what its contexts show of total effects: that takes method='likelihood', at most 50 "
+    "latents, and a context for each"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,6 @@ class Responses:
     latents : names, sources first
     shown : (q, d) what every intervened mechanism shows of the total effects on its target
     target : (q,) position of that
-    told : (q,) strength that the fit was told, 1 if none
     V : (q, d, q, d) covariance of ``shown``
     """
 
@@ -90,8 +89,7 @@ class Responses:
 def responses_of(fit: "Fit") -> Responses:
     """Return what the contexts of a fit show of total effects."""
     if "responses" not in fit.details:
-        why = "it was made by maximum likelihood neither with do-interventions nor causes that nobody targets"
-        raise ValueError(NO_RESPONSES.format(why=f"that takes method='likelihood', {why}"))
+        raise ValueError(NO_RESPONSES)
     model, of = fit.model, fit.uncertainty()
     at = [model.latents.index(name) for name in fit.order]
     position = {name: t for t, name in enumerate(fit.order)}
@@ -129,13 +127,11 @@ class Sensitivity:
         and is significant; 0 where nothing lies between) and reading.
     curves : DataFrame
         source, target, strength, weight, std_error: with one strength for all latents between, for figures.
-    strengths : mapping of latent to (low, high)
     level : float
     """
 
     table: pd.DataFrame
     curves: pd.DataFrame
-    strengths: Mapping[str, tuple[float, float]]
     level: float
 
     def _repr_html_(self) -> str:
@@ -162,32 +158,26 @@ def sensitivity(fit: "Fit", strengths: Any = (0.5, 1.0), level: float = 0.95) ->
     sd = np.sqrt([fit.model.noise_variance[fit.model.index(name)] for name in found.latents])
     rows: list[tuple[Any, ...]] = []
     curves: list[tuple[Any, ...]] = []
-    capped = False
-    for j, i in product(range(len(sd)), repeat=2):
-        source, target = found.latents[j], found.latents[i]
+    for j, i in combinations(range(len(sd)), 2):
+        source, target, units = found.latents[j], found.latents[i], sd[i] / sd[j]
         cause = q[i, j] < 1 - level and (known is None or (source, target) in known)
-        if j >= i or not (cause or fit.graph.has_edge(source, target)):
+        if not (cause or fit.graph.has_edge(source, target)):
             continue
         pair = pooled.pair(j, i)
-        capped |= pair.capped
-        units = sd[i] / sd[j]
         low, high = pair.band(box, z)
         (weight,), _ = weight_at(pair.R, pair.V, pooled.strength[None, pair.at])
         between = (p[i, j + 1 : i] < NONE_BETWEEN) & (p[j + 1 : i, j] < NONE_BETWEEN)
         alone = cause and not between.any()
         down_to = 0.0 if alone else pair.breakdown(box, told, z)
-        reading = READINGS[0 if cause and down_to == 0 else 1 if cause and down_to < 1 else 2 if cause else 3].format(
-            down_to
-        )
+        reading = READINGS[3 if not cause else 0 if down_to == 0 else 1 if down_to < 1 else 2].format(down_to)
         rows.append((source, target, units * weight, units * low, units * high, down_to, reading))
         grid = np.linspace(box[:, 0].min(), 1.0, 41)
         along, errors = weight_at(pair.R, pair.V, pair.common(told, grid))
         curves += zip([source] * 41, [target] * 41, grid, units * along, units * errors, strict=True)
     table = pd.DataFrame(rows, columns=["source", "target", "weight", "low", "high", "breakdown", "reading"])
-    table.attrs["note"] = CAPPED.format(most=MOST_BETWEEN) if capped else ""
-    by_latent = {name: (float(low), float(high)) for name, (low, high) in zip(found.latents, box, strict=True)}
+    table.attrs["note"] = CAPPED.format(most=MOST_BETWEEN) if len(sd) > MOST_BETWEEN + 2 else ""
     lines = pd.DataFrame(curves, columns=["source", "target", "strength", "weight", "std_error"])
-    return Sensitivity(table, lines, by_latent, level)
+    return Sensitivity(table, lines, level)
 
 
 def _box(fit: "Fit", found: Responses, strengths: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -200,9 +190,7 @@ def _box(fit: "Fit", found: Responses, strengths: Any) -> tuple[np.ndarray, np.n
     for context in given:
         if context not in found.contexts:
             listed = lb.listed(dict.fromkeys(found.contexts))
-            raise ValueError(
-                f"strengths name {context!r}, which is no context with an intervention; those are {listed}"
-            )
+            raise ValueError(f"strengths name {context!r}, which is no context but the control; those are {listed}")
     fixed = {c for c, value in fit.model.interventions.items() if value.kind == "do"}
     ranges = {c: told.get(c, given.get(c, 1.0) if c not in fixed else 1.0) for c in found.contexts}
     box = np.ones((len(found.latents), 2))
@@ -249,7 +237,7 @@ class _Pooled:
         at = np.array([j, *between, i])
         a, b = np.tril_indices(len(at), -1)
         V = self.V[at[a][:, None], at[b][:, None], at[a], at[b]]
-        return _Pair(self.R[np.ix_(at, at)], V, at, np.array([*kept, i]), self.strength, len(kept) < len(between))
+        return _Pair(self.R[np.ix_(at, at)], V, at, np.array([*kept, i]), self.strength)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +249,6 @@ class _Pair:
     at: np.ndarray
     varied: np.ndarray
     strength: np.ndarray
-    capped: bool
 
     def corners(self, box: np.ndarray) -> np.ndarray:
         """Return the strengths (m, t) at the corners of a box (d, 2)."""
@@ -280,16 +267,8 @@ class _Pair:
             low, high = self.band(np.where(told[:, None], box, [s, 1.0]), z)
             return low > 0 or high < 0
 
-        if not holds(1.0):
-            return float("nan")
-        if told[self.varied].all():
-            return 0.0
-        low, high = LEAST, 1.0
-        if holds(low):
-            return low
-        while high - low > 0.005:
-            low, high = (low, (low + high) / 2) if holds((low + high) / 2) else ((low + high) / 2, high)
-        return high
+        first = bisect_left(GRID, True, key=holds)
+        return 0.0 if first == 0 and told[self.varied].all() else [*GRID, float("nan")][first]
 
     def common(self, told: np.ndarray, grid: np.ndarray) -> np.ndarray:
         """Return strengths (m, t) that are one number of the grid for all latents that the fit was told nothing of."""
@@ -320,44 +299,17 @@ def strength_ratios(fit: "Fit") -> pd.DataFrame:
 
 def _proportions(x: np.ndarray, W: np.ndarray, reference: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Fit ``x_q = r_q p`` (k, t) by weighted least squares, r of the reference being 1: r, its errors, the distance."""
-    k, t = x.shape
+    k, root = len(x), np.linalg.cholesky(W).T
     free = np.flatnonzero(np.arange(k) != reference)
-    r, p = x @ x[reference] / (x[reference] @ x[reference]), x[reference].copy()
-    for _ in range(100):
-        J = np.hstack([np.kron(r[:, None], np.eye(t)), np.kron(np.eye(k)[:, free], p[:, None])])
-        left = (x - np.outer(r, p)).ravel()
-        C = np.linalg.inv(J.T @ W @ J)
-        step = C @ (J.T @ W @ left)
-        p, r[free] = p + step[:t], r[free] + step[t:]
-        if np.abs(step).max() < 1e-10:
-            break
-    error = np.zeros(k)
-    error[free] = np.sqrt(np.diagonal(C)[t:])
-    left = (x - np.outer(r, p)).ravel()
-    return r, error, float(left @ W @ left)
+    r, error = np.ones(k), np.zeros(k)
 
+    def away(at: np.ndarray) -> np.ndarray:
+        r[free] = at[: k - 1]
+        return np.asarray(root @ (x - np.outer(r, at[k - 1 :])).ravel())
 
-def strength_hint(fit: "Fit") -> dict[str, Any]:
-    """Return at which common strength the graph is sparsest, where that is clear; see ``verdict.notes``.
-
-    One strength can always be found that takes one weight to zero, so two edges fewer are asked for. Only a hint: it
-    takes graphs to be sparse.
-    """
-    kinds = {change.kind for value in fit.model.interventions.values() for change in value.changes.values()}
-    if kinds != {"perfect"} or "responses" not in fit.details or not fit.converged or fit.options.graph is not None:
-        return {}
-    pooled, d = _Pooled.of(fit, responses_of(fit)), fit.model.n_latents
-    a, b = np.tril_indices(d, -1)
-    V, price = pooled.V[a[:, None], b[:, None], a, b], 0.5 * float(np.log(fit.n_samples))
-    scores = []
-    for strength in HINTS:
-        inverse = np.linalg.inv(np.eye(d) + (pooled.R - np.eye(d)) / strength)
-        gradient = inverse[a[:, None], a] * inverse[b, b[:, None]] / strength
-        kept = worth_keeping(np.asarray(-inverse[a, b], dtype=np.float64), gradient @ V @ gradient.T, price)
-        gone = np.setdiff1d(np.arange(len(a)), kept)
-        dropped, C = inverse[a, b][gone], gradient[gone] @ V @ gradient[gone].T
-        scores.append((0.5 * float(dropped @ np.linalg.solve(C, dropped)) + price * len(kept), len(kept)))
-    best = min(range(len(HINTS)), key=lambda k: scores[k])
-    if scores[best][1] > scores[-1][1] - 2 or scores[best][0] > scores[-1][0] - price:
-        return {}
-    return {"strength_hint": {"strength": HINTS[best], "edges": float(scores[-1][1]), "fewer": float(scores[best][1])}}
+    start = x @ x[reference] / (x[reference] @ x[reference])
+    found = optimize.least_squares(away, np.concatenate([start[free], x[reference]]), method="lm")
+    r[free] = found.x[: k - 1]
+    J = np.asarray(found.jac)
+    error[free] = np.sqrt(np.diagonal(np.linalg.inv(J.T @ J))[: k - 1])
+    return r, error, 2 * float(found.cost)
