@@ -61,7 +61,7 @@ def test_noise_of_features(option):
 
 
 def test_many_latents():
-    truth, strength = partial(8, d=12, p=12)
+    truth, strength = partial(8, d=11, p=11)
     fit = ld.fit(truth.moments(10_000), strength=strength, graph=truth.graph)
     assert fit.converged
     np.testing.assert_allclose(fit.model.reordered(truth.latents).weights, truth.weights, atol=1e-2)

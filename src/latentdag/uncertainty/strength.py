@@ -227,7 +227,7 @@ class _Pooled:
             precision = s**2 / np.array([np.trace(found.V[q, :i, q, :i]) + 1e-300 for q in rows])
             strength[i] = s.max(initial=0.0) or 1.0
             L[i, rows] = precision / precision.sum() * strength[i] / s
-        return cls(L @ found.shown + np.eye(d), np.einsum("iq,qjrk,lr->ijlk", L, found.V, L), strength)
+        return cls(L @ found.shown + np.eye(d), np.einsum("iq,qjrk,lr->ijlk", L, found.V, L, optimize=True), strength)
 
     def pair(self, j: int, i: int) -> "_Pair":
         """Return what concerns the weight of j on i."""
