@@ -54,6 +54,9 @@ def drawn(convention, seed, low=0.5, high=0.9, kind="scaled"):
     return replace(truth, interventions=made), strength
 
 
+# Moments are drawn with seeds of their own: from the stream of the model's numbers they would depend on it.
+
+
 def share(hits, among=None):
     """Return "mean ± standard error" of hits per model, or of hits among so many, models being the units."""
     hits = np.asarray(hits, dtype=float)
@@ -80,7 +83,7 @@ def known(models, seed):
         exact, rows = {"strengths known": [], "declared perfect": []}, []
         for s in range(seed, seed + models):
             truth, strength = drawn(convention, s)
-            m = ld.simulate.sample_moments(truth, n, rng=s)
+            m = ld.simulate.sample_moments(truth, n, rng=[s, 3])
             for name, told in (("strengths known", strength), ("declared perfect", None)):
                 exact[name].append(set(ld.fit(m, strength=told).graph.edges) == set(truth.graph.edges))
             rows.append(weight_rows(ld.fit(m, strength=strength, graph=truth.graph), truth))
@@ -106,7 +109,7 @@ def interval(models, seed):
             truth, strength = drawn(convention, s)
             rng = np.random.default_rng([s, 2])
             middle = {c: float(x + rng.uniform(-0.1, 0.1)) for c, x in strength.items()}
-            m = ld.simulate.sample_moments(truth, n, rng=s)
+            m = ld.simulate.sample_moments(truth, n, rng=[s, 3])
             ends = {c: (x - 0.1, min(x + 0.1, 1.0)) for c, x in middle.items()}
             exact.append(set(ld.fit(m, strength=ends).graph.edges) == set(truth.graph.edges))
             for name, told in (("middle taken as known", {c: np.mean(e) for c, e in ends.items()}), ("interval", ends)):
@@ -120,7 +123,7 @@ def sensitivity(models, seed):
         counts = []
         for s in range(seed, seed + models):
             truth, _ = drawn(convention, s, low, 0.9 if low < 1 else 1.0)
-            fit = ld.fit(ld.simulate.sample_moments(truth, n, rng=s))
+            fit = ld.fit(ld.simulate.sample_moments(truth, n, rng=[s, 3]))
             counts.append(judged(fit, truth, fit.sensitivity((0.5, 1.0)).table))
         c = np.array(counts).T
         drawn_from = ".5 to .9" if low < 1 else "1"
@@ -172,7 +175,7 @@ def soft(models, seed):
             counts = []
             for s in range(seed, seed + models):
                 truth, _ = drawn(convention, s, kind=kind)
-                fit = ld.fit(ld.simulate.sample_moments(truth, n, rng=s), intervention="soft")
+                fit = ld.fit(ld.simulate.sample_moments(truth, n, rng=[s, 3]), intervention="soft")
                 counts.append(relations(fit, truth))
             c = np.array(counts).T
             print(
