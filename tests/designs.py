@@ -40,6 +40,25 @@ def designs():
     yield "mean shifts, same noise", with_interventions(base, only), {}
     done = {k: ld.Intervention(v.target, "do", value=0.5) for k, v in one.items()}
     yield "do", with_interventions(base, done), {"intervention": "do"}
+    weaker = {k: partly(v, s) for (k, v), s in zip(one.items(), (0.6, 0.8, 0.7, 0.9), strict=True)}
+    weaker["k0again"] = ld.Intervention(a, variance=0.5, strength=0.4)
+    weaker["k2again"] = ld.Intervention(c, variance=0.4)
+    strength = {k: v.changes[v.target].strength for k, v in weaker.items()}
+    names = {context: value.target for context, value in weaker.items()}
+    yield "partial", with_interventions(base, weaker), {"targets": names, "strength": strength}
+
+
+def partly(intervention, strength):
+    """The same perfect intervention, of this strength."""
+    return Intervention.of_changes({n: replace(ch, strength=strength) for n, ch in intervention.changes.items()})
+
+
+def partial_model(seed, d=4, p=6, low=0.4, high=0.9, **options):
+    """A random model of partial interventions, and their strengths."""
+    truth = ld.simulate.random_model(d, p, density=0.6, rng=seed, **options)
+    rng = np.random.default_rng([seed, 1])
+    strength = {c: float(rng.uniform(low, high)) for c in truth.interventions}
+    return replace(truth, interventions={c: partly(v, strength[c]) for c, v in truth.interventions.items()}), strength
 
 
 DESIGNS = {name: (model, options) for name, model, options in designs()}

@@ -23,6 +23,7 @@ __all__ = [
     "OutlierWarning",
     "RawCountsWarning",
     "SourceChangedWarning",
+    "WeakInterventionWarning",
 ]
 
 P = ParamSpec("P")
@@ -91,6 +92,10 @@ class LogRatesWarning(LatentDAGWarning):
 
 class OutlierWarning(LatentDAGWarning):
     """A few rows far from the others carry much of a context's covariance."""
+
+
+class WeakInterventionWarning(LatentDAGWarning):
+    """An intervention is so partial that it says next to nothing about weights."""
 
 
 def clear_numerics(function: Callable[P, T]) -> Callable[P, T]:

@@ -35,12 +35,14 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     method : "likelihood", "closed-form", "projection" or "exact"
         As for :func:`latentdag.fit`. Options that a method has no use for (``penalty`` and ``n_jobs`` outside
         "likelihood", ``gamma`` outside "projection", …) are not used, so that a grid can run over methods; but
-        ``targets``, ``intervention``, ``unintervened``, ``noise``, ``n_latents``, ``graph``, ``order``, ``forbidden``
-        and ``required`` change what is asked, and a method that cannot honour them says so.
+        ``targets``, ``intervention``, ``strength``, ``unintervened``, ``noise``, ``n_latents``, ``graph``, ``order``,
+        ``forbidden`` and ``required`` change what is asked, and a method that cannot honour them says so.
     control : label
         The unperturbed context, as it occurs in ``y``. It is never guessed.
     targets : mapping of context to latent name, or names, optional
     intervention : "perfect", "soft" or "do", or a mapping of context to kind
+    strength : mapping of context to number, or to a pair (low, high), optional
+        How strong partial interventions are known to be.
     means : bool
         Use differences between the contexts' means.
     graph : DiGraph over latent names, or its (source, target) pairs, optional
@@ -104,6 +106,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     control: Hashable | None = None
     targets: Mapping[Hashable, Any] | None = None
     intervention: str | Mapping[Hashable, str] = "perfect"
+    strength: Mapping[Hashable, Any] | None = None
     means: bool = True
     graph: Any = None
     order: Sequence[str] | None = None

@@ -90,7 +90,9 @@ def latentdag(
     copy : bool
         Return a copy instead of writing to ``adata``.
     method, **options
-        As for :func:`latentdag.fit`.
+        As for :func:`latentdag.fit`. ``strength`` may also name a column of ``obs`` that holds numbers: the strength of
+        each perturbation, or for each cell whether it, or what share of it, was perturbed. Their means over the cells
+        of a perturbation are taken: a share of perturbed cells is exactly a strength.
 
     Returns
     -------
@@ -134,6 +136,8 @@ def latentdag(
     m = Moments.from_anndata(cells, context_key, control, layer, mask_var, adjust, robust=robust, **counted)
     features = chosen_features(cells, mask_var)
     rows = pieces(cells, context_key, layer=layer, features=features, adjust=adjust, **counted)
+    if isinstance(options.get("strength"), str):
+        options["strength"] = _strengths(cells, context_key, m, options["strength"])
     found = fit(m, method, **{"data": rows, **options})
     model = found.model
     where = adata.var_names.get_indexer(list(model.feature_names))
@@ -165,6 +169,16 @@ def fit_of(adata: "AnnData", key: str = "latentdag") -> Fit:
         meta = parse_json(str(stored["fit"]["meta"]))
         FILE.check(meta, headers(arrays))
         return Fit.from_parts(arrays, meta)
+
+
+def _strengths(cells: "AnnData", context_key: str, m: Moments, column: str) -> dict[Hashable, float]:
+    """Return the mean of a column of obs over the cells of each perturbation."""
+    values = obs_column(cells, column)
+    if values.dtype.kind not in "fiub" or values.isna().any():
+        raise ValueError(f"obs[{column!r}] must hold a number for every cell that is fitted, to be a strength")
+    labels = obs_column(cells, context_key).map(lb.as_label).astype(object)
+    mean = values.astype(float).groupby(labels).mean()
+    return {context: float(mean[context]) for context in m.contexts[1:]}
 
 
 def _depths(adata: "AnnData", layer: str | None, depth: str | None) -> np.ndarray:

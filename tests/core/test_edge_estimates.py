@@ -55,7 +55,7 @@ def acyclic(best):
 
 
 @pytest.mark.parametrize(
-    "name", ["one context per latent", "several contexts per latent", "combinations", "mean shifts"]
+    "name", ["one context per latent", "several contexts per latent", "combinations", "mean shifts", "partial"]
 )
 @pytest.mark.parametrize("seed", [0, 1])
 def test_worth_is_what_a_refit_gains_or_loses(name, seed):

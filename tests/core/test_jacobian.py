@@ -42,7 +42,7 @@ def at(point, theta):
     d, E = point.d, int(point.free.sum())
     rows = point.rows.copy()
     rows[point.free] += theta[d * d : d * d + E]
-    tau = point.tau + theta[d * d + E :]
+    rows, tau = point.retied(rows), point.tau + theta[d * d + E :]
     H = point.B_inv + theta[: d * d].reshape(d, d)  # in units of M
     return rows[point.at_work] @ H, tau[point.at_work]
 

@@ -34,6 +34,28 @@ def test_simulate_then_fit_recovers_the_truth(tmp_path):
     assert ld.metrics.compare(truth, results["csv"])["order correct"] == 1
 
 
+def test_strengths_on_the_command_line(tmp_path):
+    truth = ld.simulate.random_model(3, 5, rng=0)
+    ld.simulate.sample_moments(truth, 2_000, rng=0).save(tmp_path / "m.npz")
+    told = [
+        "fit",
+        str(tmp_path / "m.npz"),
+        "--strength",
+        "c1=0.7",
+        "--strength",
+        "c3=0.5:0.9",
+        "--out",
+        str(tmp_path / "o"),
+    ]
+    fitted = run(app, told)
+    assert fitted.exit_code == 0, fitted.output
+    assert "c1 0.7 and c3 0.5 to 0.9" in fitted.output
+    assert dict(ld.Fit.load(tmp_path / "o/fit.npz").options.strength) == {"c1": 0.7, "c3": (0.5, 0.9)}
+    wrong = run(app, [*told[:2], "--strength", "much", "--out", str(tmp_path / "p")])
+    assert wrong.exit_code == 2
+    assert "must be a number above 0 and at most 1" in wrong.output
+
+
 def test_demo_prints_a_table_and_writes_the_figure(tmp_path):
     done = run(app, ["demo", "--out", str(tmp_path), "--samples", "2000"])
     assert done.exit_code == 0, done.output

@@ -70,6 +70,7 @@ def figures(m, fit, replicates, held_out):
         "order_stability": lambda ax: pl.order_stability(replicates, ax),
         "predicted": lambda ax: pl.predicted(fit.predict(parts), held_out, "both", ax),
         "scores": lambda ax: pl.scores(score(fit, m), ax),
+        "sensitivity": lambda ax: pl.sensitivity(fit.sensitivity(), ax),
         "target_groups": lambda ax: pl.target_groups(target_groups(m), ax),
     }
 

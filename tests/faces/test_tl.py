@@ -41,6 +41,18 @@ def done(screen):
     return tl.latentdag(screen, "guide", control="control", mask_var="chosen", copy=True)
 
 
+def test_strengths_come_from_a_column(screen):
+    """Of cells, whether they were perturbed: their share is the strength."""
+    adata = screen.copy()
+    of_context = adata.obs.groupby("guide", observed=True).cumcount()
+    adata.obs["edited"] = (of_context < 240) & (adata.obs["guide"] != "control")
+    tl.latentdag(adata, "guide", control="control", mask_var="chosen", strength="edited", means=False)
+    assert dict(tl.fit_of(adata).options.strength) == dict.fromkeys(("c1", "c2", "c3"), 0.8)
+    adata.obs["edited"] = "yes"
+    with pytest.raises(ValueError, match="must hold a number for every cell"):
+        tl.latentdag(adata, "guide", control="control", mask_var="chosen", strength="edited")
+
+
 def plain_values(value, path="uns"):
     """Every leaf and key of nested dictionaries."""
     if isinstance(value, dict):

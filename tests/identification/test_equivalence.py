@@ -84,9 +84,10 @@ def test_with_every_latent_targeted_there_is_one_model():
     assert len(equivalent_models(model)) == 1
 
 
-def test_soft_interventions_are_refused():
-    model = replace(two_latents(), interventions={"k": Intervention("Z1", kind="soft", variance=2.0)})
-    with pytest.raises(ValueError, match=r"'k' is a soft"):
+@pytest.mark.parametrize("given", [{"kind": "soft"}, {"strength": 0.5}])
+def test_soft_and_partial_interventions_are_refused(given):
+    model = replace(two_latents(), interventions={"k": Intervention("Z1", variance=2.0, **given)})
+    with pytest.raises(ValueError, match="'k' is soft or partial"):
         equivalent_models(model)
 
 

@@ -179,6 +179,9 @@ def fit(
     depth: Depth = "",
     method: Annotated[str, typer.Option(help="likelihood, closed-form, projection or exact.")] = "likelihood",
     intervention: Annotated[str, typer.Option(help="perfect, soft or do.")] = "perfect",
+    strength: Annotated[
+        list[str] | None, typer.Option(help="CONTEXT=NUMBER or CONTEXT=LOW:HIGH, a partial one; repeatable.")
+    ] = None,
     means: Annotated[bool, typer.Option(help="Use shifts of the means.")] = True,
     penalty: Annotated[str, typer.Option(help="Price of an edge: bic, aic or nats.")] = "bic",
     unintervened: Annotated[str, typer.Option(help="Other latents: downstream or upstream.")] = "downstream",
@@ -201,7 +204,7 @@ def fit(
     source = _source(context_column, control, layer, adjust, robust=robust, counts=counts, depth=depth)
     options = {
         "intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened, "gamma": gamma,
-        "noise": noise, "n_latents": n_latents or None, "targets": read_targets(targets),
+        "noise": noise, "n_latents": n_latents or None, "targets": read_targets(targets), "strength": strength or None,
     }  # fmt: skip
     text, said, files = run_fit(
         data, out, source, method, options,

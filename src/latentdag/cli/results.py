@@ -1,7 +1,7 @@
 """``latentdag fit`` and ``latentdag test``: from data to a folder of results, and reading that folder again."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,8 @@ def run_fit(
     with reserved(out, "fit", file_names(FILES, TABLES, FIGURES), MARKS) as place:
         sums = place.unfinished("moments", [str(data.resolve()), source])
         m = read_moments(data, source, checkpoint=sums, progress=progress)
-        chosen = Options.among(method, options | {"penalty": _penalty(options["penalty"])})
+        told_strength = _strengths(options.get("strength"), m)
+        chosen = Options.among(method, options | {"penalty": _number(options["penalty"]), "strength": told_strength})
         samples, stability = read_samples(data, source), None
         found = fit(m, **chosen, n_jobs=jobs, progress=progress, data=samples)
         if replicates:
@@ -204,11 +205,18 @@ def run_fit(
     return text, {**said, "out": str(out)}, files
 
 
-def _penalty(text: str) -> str | float:
+def _number(text: str) -> str | float:
     try:
         return float(text)
     except ValueError:
         return text
+
+
+def _strengths(texts: Sequence[str] | None, m: Moments) -> dict[Any, Any] | None:
+    """Return strengths from texts CONTEXT=NUMBER or CONTEXT=LOW:HIGH; labels of contexts need not be text."""
+    labels = dict(zip(lb.text_names(m.contexts), m.contexts, strict=True))
+    pairs = [text.rpartition("=") for text in texts or ()]
+    return {labels.get(c, c): [_number(part) for part in value.split(":")] for c, _, value in pairs} or None
 
 
 def _as_json(results: Results) -> dict[str, Any]:

@@ -38,7 +38,7 @@ The search:
 ``edge_estimates``  the weight of every present and absent edge, and what it gains, without refits
 ``evidence``        evidence for a graph, and the odds of each of its edges
 ``posterior``       the graphs that the data leave open; how probable edges and relations are
-``soft_relations``  who comes before whom where interventions are soft
+``responses``       what contexts show of total effects, whatever the strength of interventions
 ``search``          the search for order and graph, from starts to the answer
 ``target_sets``     which contexts hit the same latent, several, or none, before any order is known
 ``target_search``   target sets, latents, order and graph together

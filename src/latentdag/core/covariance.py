@@ -26,6 +26,9 @@ NO_INFORMATION = 1e-10
 #: A quantity is unknown if this share of its gradient (parameters in units of their own information) has none.
 UNKNOWN_SHARE = 1e-5
 
+#: Information about a parameter that is held at its value.
+KNOWN = 1e30
+
 #: Parameters from which on the inverse of the information takes long enough to be avoided.
 LARGE = 2_000
 
@@ -148,13 +151,25 @@ class ParameterCovariance:
     of_scores : optional
         Covariance of the total score, as from `score_covariance`: then the covariance is the sandwich.
 
+    Strengths that are not known exactly are no estimates: the others follow them with minus their covariance times what
+    they share of the information, and have the errors of the strengths as well as their own.
+
     Attributes
     ----------
     full : of all parameters at once, those of the rest included, for the sandwich with a rest; else None
     """
 
     def __init__(self, point: Point, rest: int = 0, of_scores: Array | None = None):
-        self.inverse = Inverse(information(point))
+        total = information(point)
+        strengths = np.arange(len(point.unsure)) + point.d**2 + int(point.free.sum())
+        across = total[:, strengths]
+        total[strengths], total[:, strengths] = 0.0, 0.0
+        total[strengths, strengths] = KNOWN
+        self.inverse, self._by_strength = Inverse(total), np.zeros((point.size, 0))
+        if len(strengths):
+            moved = -self.inverse.C @ across
+            moved[strengths] = np.eye(len(strengths))
+            self._by_strength = moved * point.strength_sd[point.unsure]  # type: ignore[index]
         self.outer_inverse = Inverse(outer_information(point)) if rest else None
         self.full: Array | None = None
         self._sandwich: Array | None = None
@@ -168,7 +183,8 @@ class ParameterCovariance:
     @property
     def C(self) -> Array:
         """(P, P)."""
-        return self.inverse.C if self._sandwich is None else self._sandwich
+        C = self.inverse.C if self._sandwich is None else self._sandwich
+        return C + self._by_strength @ self._by_strength.T if self._by_strength.size else C
 
     def knows(self, g: Gradient) -> BoolArray:
         """Return (m,) which quantities the data determine."""
@@ -192,12 +208,14 @@ class ParameterCovariance:
             variance = (
                 self.inverse.variance(g.inner)
                 if self._sandwich is None
-                else np.einsum("mi,mi->m", *product(g.inner, self.C))
+                else np.einsum("mi,mi->m", *product(g.inner, self._sandwich))
             )
             if self.outer_inverse is not None:
                 for c, v in g.outer:
                     for c_2, v_2 in g.outer:
                         variance += np.einsum("mi,mi->m", c @ self.outer_inverse.C, c_2) * np.einsum("ms,ms->m", v, v_2)
+        if self._by_strength.size:
+            variance = variance + np.square(g.inner @ self._by_strength).sum(axis=1)
         return np.where(self.knows(g), np.maximum(variance, 0.0), np.inf)
 
     def matrix(self, g: Gradient) -> Array:

@@ -7,6 +7,7 @@ Its price grows as d⁶.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
@@ -72,17 +73,34 @@ class EdgeProfile:
 
     def slopes(self, child: int, parents: IntArray) -> Array:
         """Return the slopes of the likelihood in the weights that absent edges of one child would have."""
+        moved, share = self._moved(child)
         if self.optimum.state is not None:
             at = slope(self.design, self.optimum.state, self.point)
-            return np.zeros(len(parents)) if at is None else np.asarray(-self.point.B_inv[parents] @ at.V[child])
-        residual = self.optimum.rows[child] @ self.optimum.H @ self.mechanisms[child].S
-        return np.asarray(self.mechanisms[child].w * self.optimum.H[parents] @ residual)
+            return np.zeros(len(parents)) if at is None else -self.point.B_inv[parents] @ (share @ at.V[moved])
+        residual = np.zeros(self.optimum.H.shape[1])
+        for q, part in zip(moved, share, strict=True):
+            mine = self.mechanisms[q]
+            residual += part * mine.w * (self.optimum.rows[q] @ self.optimum.H @ mine.S)
+        return np.asarray(self.optimum.H[parents] @ residual)
+
+    def _moved(self, child: int) -> tuple[IntArray, Array]:
+        """Return the mechanisms whose entries move with the weights of a child, itself first, and by how much."""
+        d, rows, tied = self.point.d, self.point.rows, self.point.tied
+        if tied is None:
+            return np.array([child]), np.ones(1)
+        also = np.flatnonzero((self.point.target == child) & (tied > 0))
+        share = tied[also] * rows[d + also, child] / rows[child, child]
+        return np.array([child, *(d + also)]), np.array([1.0, *share])
 
     def of_absent(self, child: int, parents: IntArray) -> Array:
         """Return the information about the weights that absent edges of one child would have; zero where it is free."""
         d, along = self.point.d, self.point.B_inv[parents]
-        row = slice(child * d, child * d + d)
-        information = np.einsum("mb,bc,mc->m", along, as_array(self.form[row, row]), along)
+        moved, share = self._moved(child)
+        row: Any = slice(child * d, child * d + d)
+        if len(moved) > 1:
+            row = (moved[:, None] * d + np.arange(d)).ravel()
+            along = (share[:, None] * along[:, None]).reshape(len(along), len(row))
+        information = np.einsum("mb,bc,mc->m", along, as_array(self.form[row][:, row]), along)
         right = np.asfortranarray(as_array(self.across[:, row]) @ along.T / self.scale[:, None])
         explained = solve_triangular(self.L, right, lower=True, overwrite_b=True, check_finite=False)
         left = information - np.square(explained).sum(axis=0)

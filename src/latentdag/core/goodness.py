@@ -110,7 +110,7 @@ def _regressions(design: Design, mechanisms: Sequence[Mechanism]) -> int:
     own_mean = int(design.means is not None)
     q = int(design.S.shape[1]) - design.d
     rest = q * design.d + q * (q + 1) // 2 + own_mean * q
-    return rest + sum(len(a.parents) + 1 + own_mean for a in mechanisms)
+    return rest + sum(a.n_weights + 1 + own_mean for a in mechanisms)
 
 
 def _known_mean(design: Design, mechanisms: Sequence[Mechanism]) -> float:
@@ -121,7 +121,7 @@ def _known_mean(design: Design, mechanisms: Sequence[Mechanism]) -> float:
         nu = weight - lost - own_mean
         return weight * float(mean_log_det(nu, q) + q * np.log(nu / weight))
 
-    fitted = sum(term(a.w, len(a.parents), 1) for a in mechanisms) + term(design.N, design.d, r - design.d)
+    fitted = sum(term(a.w, a.n_weights, 1) for a in mechanisms) + term(design.N, design.d, r - design.d)
     return fitted - sum(term(float(n), 0, r) for n in design.n)
 
 
@@ -135,7 +135,8 @@ def _hidden(design: Design, mechanisms: Sequence[Mechanism], order: Sequence[int
             rows[q, a.parents] = rng.uniform(0.3, 1.0, len(a.parents)) * rng.choice([-1.0, 1.0], len(a.parents))
             rows[q, a.latent] = rng.uniform(0.5, 2.0)
         means = None if design.means is None else rng.standard_normal(len(mechanisms))
-        point = replace(fitted_point(design, mechanisms, rows, means), n=np.ones(len(design.n)))
+        point = fitted_point(design, mechanisms, rows, means)
+        point = replace(point, rows=point.retied(rows), n=np.ones(len(design.n)))
         # each row of H has a scale that is no parameter; the point counts it twice, in X and in its own entry
         return point.size - d - int(np.linalg.matrix_rank(tangent(point), tol=1e-7))
     perfect = {a.latent for a in mechanisms[d:] if not design.soft[a.context]}
@@ -196,7 +197,8 @@ def release(design: Design, k: int) -> Design:
     S, means, noisy = design.S[kept], None if design.means is None else design.means[kept], design.noisy
     about = S if means is None else S + means[:, :, None] * means[:, None, :]
     hits, soft = [design.hits[j] for j in kept], [design.soft[j] for j in kept]
-    left = make_design(design.n[kept], S, about, means, hits, soft, design.d)
+    strength = None if design.strength is None else design.strength[kept]
+    left = make_design(design.n[kept], S, about, means, hits, soft, design.d, strength)
     if noisy is None:
         return left
     return replace(left, noisy=Noisy(noisy.S[kept], replace(noisy.noise, N=noisy.noise.N[kept])))
@@ -229,7 +231,7 @@ def misfit(
     # parameters of a context's own cost it so many degrees of freedom; the others are shared as samples are
     own = np.bincount(
         [a.context for a in design.mechanisms(parents)[design.d :]],
-        [len(a.parents) + 1 + (design.means is not None) for a in design.mechanisms(parents)[design.d :]],
+        [a.n_weights + 1 + (design.means is not None) for a in design.mechanisms(parents)[design.d :]],
         len(n),
     )
     shared = len(n) * model.n_moments - found.dof - own.sum()

@@ -2,6 +2,8 @@
 
 For a perfect intervention the weight of an edge j → i is the *difference* between the coefficient of j in the contexts
 that leave i alone and in those that target it, where the true one is zero because ``h_i`` is what is left of i there.
+For one of strength s the difference is s times the weight, and the row is what is left once ``1 − s`` of it is taken
+out, too.
 So leaving out edges is a Wald test on the difference of two regressions, whose covariance is the sum of theirs. Testing
 with ``h_i`` held fixed would be far too sure of edges: moving ``h_i`` can nearly undo them.
 """
@@ -74,13 +76,28 @@ class TwoRegressions:
         return self._alone(t).b
 
     def targeted(self, t: int) -> Array:
-        """Return the coefficients (t,) of the latent at position t where it is targeted; zero for the right row."""
+        """Return the coefficients (t,) where the latent at position t is cut off; zero for the right row."""
+        if self.design.kept[self.targeting[self.order[t]]].any():
+            return self._partial(t)[0][:t]
         return self._targeted(t)[0]
 
     def weights(self, t: int) -> tuple[Array, Array]:
         """Return the weights (t,) of the edges into the latent at position t, and their covariance (t, t)."""
+        if self.design.kept[self.targeting[self.order[t]]].any():
+            both, V = self._partial(t)
+            return both[t:], V[t:, t:]
         alone, (b_1, V_1) = self._alone(t), self._targeted(t)
         return alone.b - b_1, alone.covariance() + V_1
+
+    def _partial(self, t: int) -> tuple[Array, Array]:
+        """Return coefficients where it is cut off, and weights (2t,), and their covariance: contexts mix both."""
+        contexts = self.targeting[self.order[t]]
+        found = [self._alone(t), *(self._regress(t, self.design.S[k], self.design.n[k]) for k in contexts)]
+        mixture = [np.array([1.0, kept]) for kept in (1.0, *self.design.kept[contexts])]
+        W = [one.precision() for one in found]
+        V = np.linalg.inv(sum(np.kron(np.outer(f, f), w) for f, w in zip(mixture, W, strict=True)))
+        right = sum(np.kron(f, w @ one.b) for f, w, one in zip(mixture, W, found, strict=True))
+        return np.asarray(V @ right), np.asarray(V)
 
     def _alone(self, t: int) -> "_Regression":
         i = self.order[t]

@@ -12,6 +12,7 @@ applied to a sample they give ``F_k x = e + τ_k`` with e white and τ_k the mea
 * X (d, d), with ``dH = X M`` and ``M = B_0 H`` the noise rows of the control;
 * β, the free entries of the mechanisms' rows: weights of edges, and own entries (noise variances) where they are free.
   Scaling a row of H changes no law, so whoever inverts the information must hold the diagonal of ``B_0`` fixed;
+  A partial intervention has its own entry only: its weights are tied to those of ``B_0``, and move with both;
 * if means are used, τ, the mean noise of every mechanism. Features are measured from the model's offset, so that the
   first d of them are 0 at a fitted point.
 
@@ -83,6 +84,9 @@ class Point:
         Whether τ are parameters. The optimiser says no: it holds those of mechanisms left alone at their value, and
         profiles out the others, each of which explains one mean alone.
     noise : Noise of the latents, or None where the features are exact
+    tied : (q,) share of its target's weights that each intervened mechanism keeps, 0 if none; None if all are 0
+    strength_sd : (q,) standard deviation of ``1 − tied``, or None where all are known
+        Those that are not known exactly are parameters, after the entries of rows: not estimated, but moving the rest.
     """
 
     rows: Array
@@ -93,6 +97,8 @@ class Point:
     tau: Array | None = None
     fits_means: bool = True
     noise: Noise | None = None
+    tied: Array | None = None
+    strength_sd: Array | None = None
 
     @property
     def d(self) -> int:
@@ -160,7 +166,17 @@ class Point:
     @property
     def size(self) -> int:
         """Number of parameters P."""
-        return self.d**2 + int(self.free.sum()) + self.n_means + self.n_noise
+        return self.d**2 + self.n_entries + self.n_means + self.n_noise
+
+    @property
+    def n_entries(self) -> int:
+        """Number of parameters that entries of rows move with: their own, and strengths."""
+        return int(self.free.sum()) + len(self.unsure)
+
+    @property
+    def unsure(self) -> IntArray:
+        """The intervened mechanisms whose strength is not known exactly."""
+        return np.flatnonzero([] if self.strength_sd is None else self.strength_sd)
 
     @property
     def n_noise(self) -> int:
@@ -180,11 +196,13 @@ class Point:
     def pack(self, X: Array | None = None, rows: Array | None = None, tau: Array | None = None) -> Array:
         """Return gradients (m, P) from those in X (m, d, d), in the rows (m, d + q, d) and in τ (m, d + q)."""
         m = next(len(given) for given in (X, rows, tau) if given is not None)
-        out, ends = np.zeros((m, self.size)), (self.d**2, self.d**2 + int(self.free.sum()))
+        out, ends = np.zeros((m, self.size)), (self.d**2, self.d**2 + self.n_entries)
         if X is not None:
             out[:, : ends[0]] = X.reshape(m, -1)
         if rows is not None:
-            out[:, ends[0] : ends[1]] = rows[:, self.free]
+            out[:, ends[0] : ends[1]] = (
+                rows[:, self.free] if self.tied is None else (self.entries.T @ rows.reshape(m, self.rows.size).T).T
+            )
         if tau is not None and self.n_means:
             out[:, ends[1] : ends[1] + self.n_means] = tau
         return out
@@ -199,6 +217,37 @@ class Point:
         return np.asarray((self.rows_by_parameters.T @ flat.T).T)
 
     @cached_property
+    def entries(self) -> Matrix:
+        """How the rows' entries (rows.size) move with those that are parameters, and with strengths.
+
+        The row of a partial intervention on i, with own entry c, is ``c (e_i − f a_i)``: its weights are f c / c_0 of
+        those of row i of ``B_0``, whose own entry is c_0.
+        """
+        d, at, size = self.d, np.flatnonzero(self.free), self.rows.size
+        shape = size, size + len(self.unsure)
+        move: Any = np.zeros(shape) if self.small else sparse.lil_array(shape)
+        move[at, at] = 1.0
+        for q in np.flatnonzero([] if self.tied is None else self.tied):
+            i, own = self.target[q], (d + q) * d
+            c, c_0, others = self.b[q, i], self.B[i, i], np.flatnonzero(np.arange(d) != i)
+            move[own + others, i * d + others] = self.tied[q] * c / c_0  # type: ignore[index]
+            for entry, sign in ((own + i, 1 / c), (i * d + i, -1 / c_0)):
+                move[own + others, np.full(d - 1, entry)] = sign * self.b[q, others]
+            for s in np.flatnonzero(self.unsure == q):
+                move[own + others, np.full(d - 1, size + s)] = -c / c_0 * self.B[i, others]
+        columns = [*at, *range(size, size + len(self.unsure))]
+        return move[:, columns] if self.small else move.tocsc()[:, columns]
+
+    def retied(self, rows: Array) -> Array:
+        """Return rows (d + q, d) whose tied weights follow theirs."""
+        rows = rows.copy()
+        for q in np.flatnonzero([] if self.tied is None else self.tied):
+            i, own = self.target[q], rows[self.d + q, self.target[q]]
+            rows[self.d + q] = self.tied[q] * own / rows[i, i] * rows[i]  # type: ignore[index]
+            rows[self.d + q, i] = own
+        return rows
+
+    @cached_property
     def rows_by_parameters(self) -> Matrix:
         """The first map: from parameters to the entries of V, row by row, and then to τ and ν."""
         d, at, j = self.d, np.arange(self.d), np.nonzero(self.free)
@@ -207,7 +256,11 @@ class Point:
         of_X = self.rows[m, i, None].repeat(d, axis=1), m[:, None] * d + at, i[:, None] * d + at
         entries = d**2 + np.arange(len(j[0]))[:, None].repeat(d, axis=1)
         of_beta = self.B_inv[j[1]], j[0][:, None] * d + at, entries
-        of_rest = np.ones(len(rest)), self.rows.size + rest, d**2 + len(j[0]) + rest
+        if self.tied is not None:
+            kron: Any = np.kron if self.small else sparse.kron
+            moved = sparse.coo_array(kron(np.eye(len(self.rows)), self.B_inv.T) @ self.entries)
+            of_beta = moved.data, moved.row.astype(np.intp), d**2 + moved.col.astype(np.intp)
+        of_rest = np.ones(len(rest)), self.rows.size + rest, d**2 + self.n_entries + rest
         return _matrix([of_X, of_beta, of_rest], (self.rows.size + len(rest), self.size), self.small)
 
 
@@ -221,11 +274,18 @@ def fitted_point(
     """Return the point of a design at the structural rows of its mechanisms, their own entries among the parameters."""
     free = np.zeros(rows.shape, dtype=bool)
     for mine, mechanism in zip(free, mechanisms, strict=True):
-        mine[[*mechanism.parents, mechanism.latent]] = True
+        mine[mechanism.latent] = True
+        mine[mechanism.parents[: mechanism.n_weights]] = True
     hit = mechanisms[rows.shape[1] :]
     target = np.array([mechanism.latent for mechanism in hit], dtype=np.intp)
     context = np.array([mechanism.context for mechanism in hit], dtype=np.intp)
-    return Point(rows, target, context, free, design.n, tau, fits_means)
+    return Point(rows, target, context, free, design.n, tau, fits_means, tied=ties(hit))
+
+
+def ties(hit: Sequence[Mechanism]) -> Array | None:
+    """Return the shares of their targets' weights that intervened mechanisms keep; None if none does."""
+    tied = np.array([mechanism.tied for mechanism in hit])
+    return tied if tied.any() else None
 
 
 def optimiser_point(design: Design, mechanisms: Sequence[Mechanism], rows: Array, H: Array) -> Point:

@@ -10,8 +10,10 @@ pooled covariance S of its contexts, with residual variance ``σ² = h S hᵀ �
 
 invariant to the scale of each row. A perfect intervention is a mechanism without parents, a soft one has the parents
 again with weights of its own; several contexts on one target, contexts with several targets and unequal counts need
-nothing more. With fewer latents than dimensions, ``S̄`` is the pooled covariance of all contexts, and the formula is
-exact if the remaining dimensions only depend on the latents, in the same way in every context.
+nothing more. A *partial* intervention of strength s has the parents again with ``1 − s`` times the weights that the
+latent has where it is left alone: one regression for all of them, each weighted by its residual variance. With fewer
+latents than dimensions, ``S̄`` is the pooled covariance of all contexts, and the formula is exact if the remaining
+dimensions only depend on the latents, in the same way in every context.
 
 By the envelope theorem a mechanism with residual row ``a`` (so that ``a H X`` is its residual) contributes
 ``− w/σ² · a (a H S)ᵀ`` to the gradient.
@@ -25,12 +27,16 @@ from scipy.linalg import lapack
 
 from latentdag.core.linalg import Array, IntArray
 
+#: Nats that one more regression for weights that contexts share must promise, and how many there may be.
+EXACT, MOST_REGRESSIONS = 1e-13, 200
+
 
 @dataclass(frozen=True)
 class Mechanism:
     """One latent's equation in one set of contexts: ``w`` samples with covariance ``S`` (r, r).
 
-    ``context`` is 0 for the contexts that leave the latent alone, else the one context that targets it.
+    ``context`` is 0 for the contexts that leave the latent alone, else the one context that targets it. There a partial
+    intervention has ``tied`` times the weights of the contexts that leave the latent alone; with 0, all are its own.
     """
 
     latent: int
@@ -38,6 +44,12 @@ class Mechanism:
     parents: IntArray
     w: float
     S: Array
+    tied: float = 0.0
+
+    @property
+    def n_weights(self) -> int:
+        """Number of weights of its own."""
+        return 0 if self.tied else len(self.parents)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +123,8 @@ class Design:
     means : (K+1, r) about the control's, or None where every context has a free mean
     noisy : Noisy, or None where the features are exact
         What was measured; S are then estimates of what lies beneath the noise, which show the way.
+    strength : (K+1,), or None where all are 1
+        By how much each context that is not soft weakens the parents of its targets: 1 cuts them off.
     """
 
     n: Array
@@ -122,6 +136,7 @@ class Design:
     S_bar: Array
     means: Array | None = None
     noisy: "Noisy | None" = None
+    strength: Array | None = None
 
     @property
     def d(self) -> int:
@@ -140,12 +155,17 @@ class Design:
                 found[i].append(k)
         return found
 
+    @property
+    def kept(self) -> Array:
+        """Share (K+1,) of their weights that the parents of each context's targets keep; soft counts as perfect."""
+        return np.zeros(len(self.n)) if self.strength is None else np.where(self.soft, 0.0, 1.0 - self.strength)
+
     def mechanisms(self, parents: Sequence[IntArray]) -> list[Mechanism]:
         """Return all mechanisms of a DAG: first the one of each latent left alone, then those of its interventions."""
-        none = np.empty(0, dtype=np.intp)
+        none, kept = np.empty(0, dtype=np.intp), self.kept.tolist()
         alone = [Mechanism(i, 0, parents[i], float(self.n_minus[i]), self.S_minus[i]) for i in range(self.d)]
         hit = [
-            Mechanism(i, k, parents[i] if self.soft[k] else none, float(self.n[k]), self.S[k])
+            Mechanism(i, k, parents[i] if self.soft[k] or kept[k] else none, float(self.n[k]), self.S[k], kept[k])
             for k, rows in enumerate(self.hits)
             for i in rows
         ]
@@ -153,7 +173,14 @@ class Design:
 
 
 def make_design(
-    n: Array, S: Array, about: Array, means: Array | None, hits: Sequence[Sequence[int]], soft: Sequence[bool], d: int
+    n: Array,
+    S: Array,
+    about: Array,
+    means: Array | None,
+    hits: Sequence[Sequence[int]],
+    soft: Sequence[bool],
+    d: int,
+    strength: Array | None = None,
 ) -> Design:
     """Pool covariances per latent.
 
@@ -168,6 +195,7 @@ def make_design(
         their means count; without, every context has a free mean.
     hits, soft : per context
     d : number of latents
+    strength : (K+1,), optional
     """
     n = np.asarray(n, dtype=float)
     total, weight = shares(n, hits, d)
@@ -184,6 +212,7 @@ def make_design(
         pooled[:-1],
         pooled[-1],
         means,
+        strength=strength,
     )
 
 
@@ -217,11 +246,17 @@ def evaluate(design: Design, H: Array, mechanisms: Sequence[Mechanism]) -> Evalu
     HS = H @ design.S_bar
     value, gradient = _log_det_term(design.N, H, HS)
     rows, residuals_S = np.zeros((len(mechanisms), d)), np.empty((len(mechanisms), H.shape[1]))
+    partial = [mechanism for mechanism in mechanisms if mechanism.tied and len(mechanism.parents)]
+    tied = {i: _tied_weights(H, [mechanisms[i], *(a for a in partial if a.latent == i)]) for i in _latents(partial)}
     for q, mechanism in enumerate(mechanisms):
         i, parents, S = mechanism.latent, mechanism.parents, mechanism.S
         residuals_S[q] = H[i] @ S
         rows[q, i] = 1.0
-        if len(parents):
+        if i in tied and (q < d or mechanism.tied):
+            b = (mechanism.tied or 1.0) * tied[i]
+            residuals_S[q] -= b @ H[parents] @ S
+            rows[q, parents] = -b
+        elif len(parents):
             H_pa = H[parents]
             H_pa_S = H_pa @ S
             _, b, singular = lapack.dposv(H_pa_S @ H_pa.T, H_pa_S @ H[i])
@@ -230,12 +265,40 @@ def evaluate(design: Design, H: Array, mechanisms: Sequence[Mechanism]) -> Evalu
             residuals_S[q] -= b @ H_pa_S
             rows[q, parents] = -b
     w, latents = np.array([mechanism.w for mechanism in mechanisms]), [mechanism.latent for mechanism in mechanisms]
-    variance = np.einsum("qj,qj->q", residuals_S, H[latents])
+    # what a regression leaves is uncorrelated with the parents; where weights are shared it need not be
+    variance = np.einsum("qj,qj->q", residuals_S, rows @ H if tied else H[latents])
     if not (variance > 0).all():
         return None
     value -= 0.5 * float(w @ np.log(variance))
     gradient -= rows.T @ ((w / variance)[:, None] * residuals_S)
     return Evaluation(value, gradient, rows / np.sqrt(variance)[:, None]) if np.isfinite(value) else None
+
+
+def _latents(mechanisms: Sequence[Mechanism]) -> set[int]:
+    return {mechanism.latent for mechanism in mechanisms}
+
+
+def _tied_weights(H: Array, mechanisms: Sequence[Mechanism]) -> Array:
+    """Return the weights that several mechanisms of one latent share, the first whole and the others in part.
+
+    They minimise ``Σ w log σ²``. The logarithm lies below its tangents, so that regressions weighted by ``w/σ²``, each
+    with the variances of the one before, never climb; near the truth one or two will do. ``nan`` where singular.
+    """
+    of, x = H[mechanisms[0].parents], H[mechanisms[0].latent]
+    f = np.array([mechanism.tied or 1.0 for mechanism in mechanisms])
+    w, S = np.array([mechanism.w for mechanism in mechanisms]), np.array([mechanism.S for mechanism in mechanisms])
+    G, c, own = of @ S @ of.T, f[:, None] * (S @ x @ of.T), S @ x @ x
+    G *= np.square(f)[:, None, None]
+    b, singular = lapack.dposv(G[0], c[0])[1:]
+    for _ in range(MOST_REGRESSIONS):
+        u = w / (own - 2 * c @ b + G @ b @ b)
+        slope = u @ (c - G @ b)
+        step, unsolved = lapack.dposv(np.tensordot(u, G, axes=1), slope)[1:]
+        b = b + step
+        if unsolved or not slope @ step > EXACT:
+            singular |= unsolved
+            break
+    return np.full(len(b), np.nan) if singular else np.asarray(b)
 
 
 def _log_det_term(N: float, H: Array, HS: Array) -> tuple[float, Array]:

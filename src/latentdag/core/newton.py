@@ -144,7 +144,7 @@ class _System:
         self.edge_k = np.nonzero(point.free[d:])
         self.split = np.cumsum([d * d, len(self.edge[0])])
         # rows of perfect interventions have one entry, λ, which saves two products of matrices
-        self.perfect = len(self.edge_k[0]) == len(point.b)
+        self.perfect = len(self.edge_k[0]) == len(point.b) and point.tied is None
         self.lam = point.b[self.edge_k][:, None] if self.perfect else np.empty(0)
         self._make_blocks()
 
@@ -154,6 +154,8 @@ class _System:
         T, beta, beta_k = v[:e].reshape(of.B.shape), np.zeros_like(of.B), np.zeros_like(of.b)
         beta[self.edge], beta_k[self.edge_k] = v[e:k], v[k:]
         X = of.B_inv @ (T - beta @ of.B_inv)
+        if of.tied is not None:
+            beta_k = (of.entries @ np.vstack([beta, beta_k])[of.free]).reshape(-1, of.d)[of.d :]
         if self.perfect:
             return T, X, self.lam * X[of.target] + v[k:, None] * of.B_inv[of.target]
         return T, X, of.b @ X + beta_k @ of.B_inv
@@ -169,6 +171,13 @@ class _System:
         of = self.of
         T, _, R = self.unpack(v)
         grad_T, grad_R = self.curvature(T, R)
+        if of.tied is not None:
+            own = grad_R @ of.B_inv.T
+            pulled = np.zeros_like(of.rows)
+            pulled[of.free] = of.entries.T @ np.vstack([np.zeros_like(of.B), own]).ravel()
+            packed = self.pack(grad_T, of.b.T @ grad_R, pulled[of.d :][self.edge_k])
+            packed[self.split[0] : self.split[1]] += pulled[: of.d][self.edge]
+            return packed
         if not self.perfect:
             return self.pack(grad_T, of.b.T @ grad_R, (grad_R @ of.B_inv.T)[self.edge_k])
         grad_X = np.zeros_like(T)

@@ -18,7 +18,7 @@ from scipy import optimize
 from scipy.linalg import lapack, solve_triangular
 
 from latentdag.core.effort import GAIN_TOLERANCE, MEMORY
-from latentdag.core.jacobian import Point, as_array, quadratic_form
+from latentdag.core.jacobian import Point, as_array, quadratic_form, ties
 from latentdag.core.likelihood import Design, Mechanism, Noise, Noisy, evaluate
 from latentdag.core.linalg import Array, complement
 
@@ -61,6 +61,7 @@ class State:
         ends = np.cumsum([d * d, int(point.free.sum()), point.n_means])
         X, beta, tau, nu = np.split(step, ends)
         rows[point.free] += beta
+        rows = point.retied(rows)
         H = self.H + X.reshape(d, d) @ point.B @ self.H
         return State(H, rows, None if self.tau is None else self.tau + tau, self.nu + nu)
 
@@ -105,12 +106,13 @@ def noisy_point(design: Design, mechanisms: Sequence[Mechanism], state: State) -
     d, r = design.d, len(state.H)
     free = np.zeros(state.rows.shape, dtype=bool)
     for q, mechanism in enumerate(mechanisms):
-        free[q if q < d else q + r - d, mechanism.parents] = True
+        free[q if q < d else q + r - d, mechanism.parents[: mechanism.n_weights]] = True
     hit = mechanisms[d:]
     target = np.array([mechanism.latent for mechanism in hit], dtype=np.intp)
     context = np.array([mechanism.context for mechanism in hit], dtype=np.intp)
     free[r + np.arange(len(hit)), target] = True
-    return Point(state.rows, target, context, free, design.n, state.tau, noise=noise_at(design.noisy, state))
+    noise = noise_at(design.noisy, state)
+    return Point(state.rows, target, context, free, design.n, state.tau, noise=noise, tied=ties(hit))
 
 
 def noise_at(noisy: Noisy, state: State) -> Noise:

@@ -44,13 +44,13 @@ class NewRow:
 
 
 def named_row(
-    of: Quantities, i: int, weights: Array | None, variance: float | None, shift: float, keeps_weights: bool
+    of: Quantities, i: int, weights: Array | None, variance: float | None, shift: float, kept: float
 ) -> NewRow:
     """Return a row whose numbers the user gives in the paper's scaling; ``None`` leaves the control's.
 
     Parameters
     ----------
-    weights : (d,) effects of the other latents on i; None: zero, or the control's if ``keeps_weights``
+    weights : (d,) effects of the other latents on i; None: the share ``kept`` of the control's
     """
     point = of.point
     _, log_s = of.log_scale("paper")
@@ -58,8 +58,8 @@ def named_row(
     w, d_w = np.zeros(point.d), Gradient(np.zeros((point.d, point.size)))
     if weights is not None:
         w, d_w = weights, (own + log_s.times(-1.0)).times(weights)
-    elif keeps_weights:
-        w, d_w = of.A[i], of.entries(i, np.arange(point.d)).times(-1 / point.B[i, i])
+    elif kept:
+        w, d_w = kept * of.A[i], of.entries(i, np.arange(point.d)).times(-kept / point.B[i, i])
     sd = 1 / point.B[i, i] if variance is None else np.sqrt(variance)
     row = (np.eye(point.d)[i] - w) / sd
     d_log_sd = own.times(0.0 if variance is None else 1.0)

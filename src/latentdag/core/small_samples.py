@@ -64,11 +64,11 @@ def models_nearby(
     for _ in range(DRAWS):
         x = half @ rng.standard_normal(point.size)
         rows, H = point.rows.copy(), quantities.H + x[: d * d].reshape(d, d) @ quantities.M
-        rows[point.free] += x[d * d : point.size - m]
+        rows[point.free] += x[d * d : d * d + int(point.free.sum())]
         if half_outer is not None:
             H = H + (half_outer @ rng.standard_normal((len(half_outer), len(W))))[:d] @ W
         tau = point.tau + x[point.size - m :] if point.tau is not None and m else point.tau
-        moved = replace(point, rows=rows, tau=tau)
+        moved = replace(point, rows=point.retied(rows), tau=tau)
         yield Quantities(moved, H, W, quantities.pivot), ParameterCovariance(moved, len(W))
 
 

@@ -137,8 +137,10 @@ def relative_gap(S: Array, S_hat: Array) -> float:
 def _check_perfect(model: LatentModel) -> None:
     """Raise ValueError if a context is a soft intervention."""
     for context, value in model.interventions.items():
-        if any(change.kind == "soft" for change in value.changes.values()):
-            raise ValueError(f"context {context!r} is a soft intervention; the reduced form is that of perfect ones")
+        if any(change.kind == "soft" or change.strength != 1 for change in value.changes.values()):
+            raise ValueError(
+                f"context {context!r} is soft or partial; the reduced form is that of perfect interventions"
+            )
 
 
 def _turn(k: int, m: Array) -> Array:

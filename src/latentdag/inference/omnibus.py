@@ -161,7 +161,7 @@ def joint_fit(fit: Fit, m: Moments) -> Joint | str:
         return too_small
     told = fit.options
     kept = {"means": told.means, "unintervened": told.unintervened, "shrinkage": False, **fit.noise_options}
-    chosen = Options(targets=fit.targets, intervention=kinds, **kept)
+    chosen = Options(targets=fit.targets, intervention=kinds, strength=told.strength, **kept)
     prepared = prepare(m, chosen)
     design = prepared.design
     order = tuple(prepared.latents.index(name) for name in fit.order)

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from latentdag.core.evidence import ancestors_of
 from latentdag.core.graphs import FittedGraph
 from latentdag.core.likelihood import Mechanism, shares
 from latentdag.core.linalg import Array
 from latentdag.core.noisy import State
 from latentdag.core.optimize import Optimum
+from latentdag.core.responses import fit_responses
 from latentdag.core.search import Found
-from latentdag.core.soft_relations import soft_relations
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.errors import FewSamplesWarning, NotConvergedWarning
+from latentdag.errors import FewSamplesWarning, NotConvergedWarning, WeakInterventionWarning
 from latentdag.identification.equivalence import reduced_model
 from latentdag.methods.design import Prepared
 from latentdag.methods.options import Options
@@ -28,6 +29,12 @@ from latentdag.model.model import LatentModel
 
 #: Shrinkage beyond which the covariance of a context cannot be told from the shrunk one.
 ALL_BORROWED = 0.99
+
+#: Latents up to which a fit keeps what its contexts show of total effects.
+RESPONSES_UP_TO = 50
+
+#: Strength below which a partial intervention says next to nothing about weights.
+WEAK = 0.3
 
 #: Edges that are less probable are not listed.
 NEGLIGIBLE = 1e-3
@@ -67,7 +74,7 @@ def finish(
         loglik = log_likelihood(model, m)
     if "do" in prepared.kinds.values():
         loglik = float("nan")  # a latent without noise has no density
-    _warn(m, prepared, found)
+    _warn(m, prepared, found, options)
     top = max(found.values)
     details = {
         "gain": float(best.optimum.gain),
@@ -77,6 +84,7 @@ def finish(
         "shrinkage": dict(zip(lb.text_names(m.contexts), prepared.shrinkage.tolist(), strict=True)),
         "ambiguous": dict(ambiguous),
         **_probabilities(prepared, found),
+        **_responses(m, prepared, best, model),
         **prepared.noise,
     }
     counts = tuple(m.counts.tolist())
@@ -91,12 +99,37 @@ def _probabilities(prepared: Prepared, found: Found) -> dict[str, Any]:
     rival = posterior.runner_up()
     told: dict[str, Any] = {"runner_up": rival and {"order": [latents[i] for i in rival[0]], "gap": float(rival[1])}}
     if any(prepared.design.soft):
-        relations = soft_relations(prepared.design, posterior)
-    else:
-        likely = np.argwhere(posterior.edges >= NEGLIGIBLE)
-        told["probability"] = [[latents[j], latents[i], float(posterior.edges[i, j])] for i, j in likely]
-        told["explored"], relations = posterior.explored, posterior.relations
-    return told | {"relations": [[latents[j], latents[i], joint] for j, i, joint in relations]}
+        # edges are one choice among equivalent ones, and relations are tested by what contexts show of total effects
+        ancestors = [ancestors_of(one.present, one.graph.order) for one in posterior.weighed]
+        weighed = np.tensordot(posterior.shares, ancestors, axes=1)
+        likely = np.argwhere(weighed >= NEGLIGIBLE)
+        return told | {"ancestors": [[latents[j], latents[i], float(weighed[i, j])] for i, j in likely]}
+    likely = np.argwhere(posterior.edges >= NEGLIGIBLE)
+    told["probability"] = [[latents[j], latents[i], float(posterior.edges[i, j])] for i, j in likely]
+    relations = [[latents[j], latents[i], joint] for j, i, joint in posterior.relations]
+    return told | {"explored": posterior.explored, "relations": relations}
+
+
+def _responses(m: Moments, prepared: Prepared, best: FittedGraph, model: LatentModel) -> dict[str, Any]:
+    """Return what contexts show of total effects, in noises of variance one with the signs of the model's."""
+    design, names = prepared.design, prepared.latents
+    targeted = {i for hit in design.hits for i in hit}
+    if design.d > RESPONSES_UP_TO or len(targeted) < design.d:
+        return {}
+    R = fit_responses(design, best)
+    if R is None:
+        return {}
+    fitted = best.optimum.H @ prepared.W
+    sign = [np.sign(fitted[i] @ model.unmixing[model.index(name)]) for i, name in enumerate(names)]
+    mechanisms = [
+        (context, i) for context, hit in zip(lb.text_names(m.contexts), design.hits, strict=True) for i in hit
+    ]
+    shown = [
+        [context, names[j], names[i], float(sign[i] * sign[j] * R[q, j])]
+        for q, (context, i) in enumerate(mechanisms)
+        for j in best.order[: best.order.index(i)]
+    ]
+    return {"responses": shown}
 
 
 def _shrinkage_gain(prepared: Prepared, best: FittedGraph) -> float:
@@ -118,9 +151,17 @@ def _shrinkage_gain(prepared: Prepared, best: FittedGraph) -> float:
     return 0.5 * float(total)
 
 
-def _warn(m: Moments, prepared: Prepared, found: Found) -> None:
+def _warn(m: Moments, prepared: Prepared, found: Found, options: Options) -> None:
     """Warn of what a user should know before believing the fit."""
     best = found.best
+    weak = [f"{c!r} ({np.min(s):g})" for c, s in (options.strength or {}).items() if np.min(s) < WEAK]
+    if weak:
+        warnings.warn(
+            f"strengths below {WEAK}: {', '.join(weak[:5])}. A weight is the effect that is seen divided by strengths, "
+            "so that its error explodes",
+            WeakInterventionWarning,
+            stacklevel=4,
+        )
     if not best.optimum.converged:
         warnings.warn(
             f"the likelihood could still grow by about {best.optimum.gain:.3g} nats when the optimiser stopped",
@@ -154,11 +195,12 @@ def model_of_graph(m: Moments, prepared: Prepared, best: FittedGraph) -> LatentM
     for mechanism, row, noise in zip(mechanisms[d:], rows[d:], hit, strict=True):
         i, k = mechanism.latent, mechanism.context
         kind = prepared.kinds[m.contexts[k]]
-        kind = "soft" if len(mechanism.parents) else "do" if kind == "do" else "perfect"
+        kind = "soft" if mechanism.n_weights else "do" if kind == "do" else "perfect"
         shift = float((noise - row @ mean) / row[i])
         weights = {latents[j]: float(-row[j] / row[i]) for j in mechanism.parents} if kind == "soft" else None
         variance = 0.0 if kind == "do" else float(row[i] ** -2)
-        changes.setdefault(k, {})[latents[i]] = Change(kind, variance, shift, weights)
+        strength = 1.0 if design.strength is None or kind != "perfect" else float(design.strength[k])
+        changes.setdefault(k, {})[latents[i]] = Change(kind, variance, shift, weights, strength)
     return LatentModel.from_structural(
         unmixing,
         rows[:d],

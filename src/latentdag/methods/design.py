@@ -70,6 +70,7 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
     assert options.targets is None or isinstance(options.targets, Mapping)  # what is to be learned was learned before
     hits, latents = _hits(m, options.targets)
     kinds = _kinds(m, options.intervention)
+    strength = _strengths(m, options, kinds)
     n = m.counts.astype(float) if means else np.maximum(m.counts - 1.0, 1.0)
     reduction, noise = reduction_of(m, n, len(latents), options)
     coordinates, S, log_volume = _coordinates(m, len(latents)) if reduction is None else reduction.coordinates(m)
@@ -110,7 +111,7 @@ def prepare(m: Moments, options: Options = DEFAULT) -> Prepared:
     if means:
         about = mu[:, :, None] * mu[:, None, :]
         about += S
-    design = make_design(n, S, about, mu if means else None, hits, soft, d)
+    design = make_design(n, S, about, mu if means else None, hits, soft, d, strength)
     if reduction is not None and measured is not None:
         F_inv = solve_triangular(F, np.eye(len(F)), trans="T")
         noisy = Noisy(F_inv @ measured @ F_inv.T, reduction.noise.seen_by(F_inv))
@@ -168,6 +169,24 @@ def _kinds(m: Moments, intervention: str | Mapping[Hashable, str]) -> dict[Hasha
     if unknown:
         raise ValueError(f"intervention names {unknown[0]!r}, which is no context but the control: {m.contexts[1:]}")
     return {c: intervention.get(c, "perfect") for c in m.contexts[1:]}
+
+
+def _strengths(m: Moments, options: Options, kinds: Mapping[Hashable, str]) -> np.ndarray | None:
+    """Return the strength (K+1,) of every context, the middle of intervals; None where all are one."""
+    told = options.strength or {}
+    for context in told:
+        if context not in kinds:
+            listed = lb.listed(kinds)
+            raise ValueError(f"strength names {context!r}, which is no context but the control; those are {listed}")
+        if kinds[context] != "perfect":
+            raise ValueError(
+                f"context {context!r} is a {kinds[context]} intervention, which has no strength: say that it is "
+                f"perfect, or leave it out of strength={{…}}"
+            )
+    if told and options.unintervened == "upstream":
+        raise ValueError("strength needs unintervened='downstream': causes that nobody targets hide how strong one is")
+    strength = np.array([float(np.mean(told.get(context, 1.0))) for context in m.contexts])
+    return strength if (strength < 1).any() else None
 
 
 def _divide(S: np.ndarray, F: np.ndarray) -> None:

@@ -6,25 +6,29 @@ from types import MappingProxyType
 from typing import Any
 
 import networkx as nx
+import numpy as np
 
 from latentdag.core.exact import TOLERANCE
 from latentdag.data import labels as lb
 from latentdag.methods.learn import Learn
-from latentdag.model.intervention import KINDS
+from latentdag.model.intervention import KINDS, check_strength
 
 _DESIGN = ("targets", "intervention", "means", "shrinkage", "unintervened")
 _NOISE = ("noise", "n_latents")
 
 #: The options that each method takes.
 TAKES = {
-    "likelihood": (*_DESIGN, *_NOISE, "graph", "order", "forbidden", "required", "penalty"),
+    "likelihood": (*_DESIGN, "strength", *_NOISE, "graph", "order", "forbidden", "required", "penalty"),
     "closed-form": _DESIGN,
     "projection": ("gamma",),
     "exact": ("tol",),
 }
 
 #: Options that change what is asked: a method that cannot honour them must not pass over them.
-MEANT = ("targets", "intervention", "unintervened", "noise", "n_latents", "graph", "order", "forbidden", "required")
+MEANT = (
+    "targets", "intervention", "strength", "unintervened", "noise", "n_latents", "graph", "order", "forbidden",
+    "required",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,10 @@ class Options(Mapping[str, Any]):
     intervention : "perfect", "soft" or "do", or a mapping of context to kind
         With soft interventions the ancestor relation and the noises ``B_0 H X`` are identified; the rows of H and the
         edges within the ancestor relation are one choice among equivalent ones.
+    strength : mapping of context to number, or to a pair (low, high), optional
+        How strong partial interventions are known to be: the parents of what a context targets keep ``1 − strength`` of
+        their weights, so that 1, the default, cuts them off. A share of cells that escaped is exactly such a strength.
+        A pair is an interval: the fit takes its middle, and standard errors allow for the rest. See docs/strength.md.
     means : bool
         Use differences between the contexts' means: an intervention may shift the mean of its target's noise, and all
         other noises keep theirs. False gives every context a free mean, and so does True where all means are the same
@@ -84,6 +92,7 @@ class Options(Mapping[str, Any]):
     method: str = "likelihood"
     targets: Mapping[Hashable, Any] | str | Learn | None = None
     intervention: str | Mapping[Hashable, str] = "perfect"
+    strength: Mapping[Hashable, Any] | None = None
     means: bool = True
     shrinkage: bool = True
     unintervened: str = "downstream"
@@ -165,7 +174,7 @@ class Options(Mapping[str, Any]):
         made = dict(value)
         if isinstance(made.get("targets"), Mapping):
             made["targets"] = Learn.from_json(made["targets"])
-        for name in ("targets", "intervention", "noise"):
+        for name in ("targets", "intervention", "strength", "noise"):
             if isinstance(made.get(name), list):
                 made[name] = {lb.from_json(label): of for label, of in made[name]}
         return cls(**made)
@@ -221,6 +230,22 @@ def _intervention(name: str, value: Any) -> str | Mapping[Hashable, str]:
             where = "" if context is None else f"context {context!r}: "
             raise ValueError(f"{where}the kind of intervention is one of {', '.join(KINDS)}, got {kind!r}")
     return MappingProxyType(kinds) if isinstance(value, Mapping) else str(value)
+
+
+def _strength(name: str, value: Any) -> Mapping[Hashable, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise ValueError(f"strength must map contexts to numbers, {{context: 0.7, …}}, got {value!r}")
+    made: dict[Hashable, Any] = {}
+    for context, given in _by_context(value).items():
+        ends = [float(end) if _is_number(end) else end for end in np.ravel(np.array(given, dtype=object))]
+        for end in ends:
+            check_strength(end, f"strength of context {context!r}")
+        if len(ends) not in (1, 2) or ends != sorted(ends):
+            raise ValueError(f"strength of context {context!r} must be a number or a pair (low, high), got {given!r}")
+        made[context] = ends[0] if ends[0] == ends[-1] else tuple(ends)
+    return MappingProxyType(made)
 
 
 def _pairs(name: str, value: Any) -> tuple[tuple[str, str], ...] | None:
@@ -292,6 +317,7 @@ def _is_number(value: Any) -> bool:
 _MAKE = {
     "targets": _targets,
     "intervention": _intervention,
+    "strength": _strength,
     "means": _flag,
     "shrinkage": _flag,
     "unintervened": _unintervened,

@@ -24,6 +24,7 @@ from latentdag.model.posets import closure_graph
 from latentdag.uncertainty.edges import edge_table, supported_order
 from latentdag.uncertainty.prediction import Prediction, predict
 from latentdag.uncertainty.standard_errors import Uncertainty
+from latentdag.uncertainty.strength import Sensitivity, responses_of, sensitivity, strength_ratios
 
 if TYPE_CHECKING:
     from latentdag.data.basis import Basis
@@ -262,9 +263,63 @@ class Fit:
 
         All relations of the result hold *together* with probability ``level``, order and search included. Two latents
         without an edge either way are not told apart by these data. Soft interventions leave edges open, but not the
-        relation: there each is tested by itself, with Holm's correction (:mod:`latentdag.core.soft_relations`).
+        relation: there each is tested by itself (:meth:`relations`), with Holm's correction.
         """
         return supported_order(self, level)
+
+    @clear_numerics
+    def sensitivity(self, strengths: Any = (0.5, 1.0), level: float = 0.95) -> Sensitivity:
+        """Return how the edges depend on the strengths of the interventions.
+
+        A strength is by how much an intervention weakens the parents of its target: 1 cuts them off. It cannot be told
+        from moments, and weights depend on it. What does not: order and causes, with the signs of total effects, edges
+        with nothing between their ends, and predictions of the same perturbations combined.
+
+        Parameters
+        ----------
+        strengths : (low, high), or a mapping of context to that
+            Every latent's strength may be anywhere in between, each for itself; contexts that a mapping leaves out
+            have strength 1. What the fit was told (``strength=``) holds.
+        level : float
+            Of the bands and tests.
+
+        Returns
+        -------
+        Sensitivity
+            With ``.table``, one row per edge, and per cause that is no edge: weight, low and high (over all strengths,
+            errors included), breakdown (the strength down to which it is an edge) and one of four readings: "direct at
+            every strength", "direct down to strength s", "cause at every strength" (but not settled whether direct),
+            "not settled". All given the order. :func:`latentdag.pl.sensitivity` draws it.
+        """
+        return sensitivity(self, strengths, level)
+
+    @clear_numerics
+    def relations(self) -> pd.DataFrame:
+        """Test of every pair in the order whether the first is a cause of the second, directly or through others.
+
+        The test holds for interventions of any strength, and for soft ones: what a context shows of total effects on
+        its target is zero unless they are. It takes the order as given.
+
+        Returns
+        -------
+        DataFrame
+            source, target, z, p_value (doubled, since the search chose the direction) and q_value (Benjamini and
+            Hochberg's over both directions of all pairs).
+        """
+        return responses_of(self).relations()
+
+    @clear_numerics
+    def strength_ratios(self) -> pd.DataFrame:
+        """Estimate how strong contexts on one target are relative to each other, and test that this explains them.
+
+        Returns
+        -------
+        DataFrame
+            One row per context and target that another context hits, too: target, context, reference (the context that
+            the ratio is to), ratio, std_error, and a χ² test, for the target, that its contexts weaken all causes in
+            proportion: statistic, dof, p_value. The level of strengths is not identified; see docs/strength.md.
+        """
+        return strength_ratios(self)
 
     def predict(
         self, changes: Any, level: float = 0.95, *, kind: str = "perfect", data: Samples | None = None
@@ -444,6 +499,7 @@ FILE = Layout(
             "gain?": float, "n_starts?": int, "n_agreed?": int, "penalty?": float, "shrinkage?": {str: float},
             "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]},
             "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool,
+            "ancestors?": [(str, str, finite)], "responses?": [(str, str, str, finite)],
             "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str], "noise_hint?": float,
             "target_probability?": [(str, str, finite)], "shared_probability?": [(str, str, finite)],
             "target_rivals?": [(finite, {str: [str]})], "targets_explored?": bool, "targets_hint?": [str],

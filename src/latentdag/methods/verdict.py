@@ -41,6 +41,8 @@ CUT_SHORT = "The search for targets was cut short: there may be better ones."
 SHARED = "As supposed, the contexts of {group} share a target."
 NOT_SHARED = "The contexts of {group} do not share a target: {which}."
 FEWER = "The data show {found} latents, not the {asked} that were asked for."
+STRENGTHS = "Partial interventions, of strengths that were told: {listed}{unsure}."
+UNSURE = "; the fit is for the middle of each range, and standard errors allow for the rest of it"
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
 FINE = "Nothing speaks against this fit."
 
@@ -85,7 +87,7 @@ def verdict_of(fit: "Fit") -> Verdict:
     gap = fit.details.get("noise_hint")
     noisy = () if gap is None else (HINT.format(gap=gap),)
     reasons = (*idle_reasons(fit), *noisy, *_target_reasons(fit), *_unsettled(fit), *converged)
-    return Verdict(reasons, (*_target_notes(fit), *_noise_notes(fit)))
+    return Verdict(reasons, (*_target_notes(fit), *_noise_notes(fit), *_strength_notes(fit)))
 
 
 def _target_reasons(fit: "Fit") -> Iterator[str]:
@@ -120,6 +122,15 @@ def _supposed(fit: "Fit") -> dict[str, dict[str, list[str]]]:
     for context, group in getattr(fit.options.get("targets"), "share", {}).items():
         found.setdefault(group, {})[str(context)] = list(fit.model.interventions[context].targets)
     return found
+
+
+def _strength_notes(fit: "Fit") -> Iterator[str]:
+    """Yield what strengths the fit took interventions to have."""
+    told = {c: s for c, s in (fit.options.strength or {}).items() if s != 1}
+    if told:
+        shown = [f"{c} {s:.2g}" if isinstance(s, float) else f"{c} {s[0]:.2g} to {s[1]:.2g}" for c, s in told.items()]
+        unsure = UNSURE if any(isinstance(s, tuple) for s in told.values()) else ""
+        yield STRENGTHS.format(listed=and_list(shown), unsure=unsure)
 
 
 def _noise_notes(fit: "Fit") -> Iterator[str]:

@@ -67,7 +67,7 @@ class Law:
         A = self.model.weights.copy()
         for row, change in self._changes():
             if change.kind != "soft" or change.weights is not None:
-                A[row] = 0.0
+                A[row] *= 1.0 - change.strength
             for parent, weight in (change.weights or {}).items():
                 A[row, self.model.latents.index(parent)] = weight
         return A

@@ -2,7 +2,8 @@
 
 A :class:`Change` says what happens to one latent; an :class:`Intervention` is one change for each of its targets. Three
 kinds exist: *perfect* cuts the latent off from its parents (Assumption 2), *soft* gives its parents other weights
-(Assumption 1(b)), *do* sets it to a value and leaves no noise.
+(Assumption 1(b)), *do* sets it to a value and leaves no noise. A perfect one may have a *strength* below one: then it
+is partial, and leaves the parents ``1 − strength`` of their weights.
 
 A latent has no name of its own, so :func:`latent_names` calls it after the contexts that target it.
 """
@@ -32,12 +33,15 @@ class Change:
         Added to the mean of its noise; for "do", the value it is set to (measured from the control's mean).
     weights : mapping or None
         For "soft": the parents' new weights by name, all others being zero; ``None`` leaves them.
+    strength : float
+        For "perfect": by how much it weakens the parents; 1 cuts them off.
     """
 
     kind: str = "perfect"
     variance: float | None = None
     shift: float = 0.0
     weights: Mapping[str, float] | None = None
+    strength: float = 1.0
 
 
 class Intervention:
@@ -55,11 +59,15 @@ class Intervention:
         For "do": what the target is set to, measured from its mean in the control.
     weights : mapping, optional
         For "soft": ``{parent: weight}`` for a single target, ``{target: {parent: weight}}`` for several.
+    strength : number or one per target
+        For "perfect": a partial intervention leaves the parents ``1 − strength`` of their weights.
 
     Examples
     --------
     >>> Intervention("A", variance=4.0)
     Intervention('A', 'perfect', variance=4)
+    >>> Intervention("A", variance=4.0, strength=0.7)
+    Intervention('A', 'perfect', variance=4, strength=0.7)
     >>> Intervention(["A", "B"], "do", value=[1.0, 0.0]).targets
     ('A', 'B')
     """
@@ -76,6 +84,7 @@ class Intervention:
         shift: Any = 0.0,
         value: Any = None,
         weights: Mapping[str, Any] | None = None,
+        strength: Any = 1.0,
     ):
         names = (targets,) if isinstance(targets, str) else tuple(targets)
         if len(set(names)) < len(names):
@@ -91,15 +100,13 @@ class Intervention:
                 raise ValueError("a do-intervention leaves no noise: it has a value, not a variance")
             variance, shift = 0.0, shift if value is None else value
         by_target = weights if weights is not None and len(names) > 1 else dict.fromkeys(names, weights)
-        self.changes = {
-            name: Change(kind, variance_i, shift_i, _numbers(by_target.get(name)))
-            for name, variance_i, shift_i in zip(
-                names, _each(variance, names, "variance"), _each(shift, names, "shift"), strict=True
-            )
-        }
+        given = (variance, "variance"), (shift, "shift"), (strength, "strength")
+        by_name = zip(names, *(_each(value, names, what) for value, what in given), strict=True)
+        self.changes = {name: Change(kind, v, s, _numbers(by_target.get(name)), by) for name, v, s, by in by_name}
         for name, change in self.changes.items():
             if kind != "do" and change.variance is not None and not change.variance > 0:
                 raise ValueError(f"the new noise variance of {name!r} must be positive, got {change.variance}")
+            _check_strength(change, f"the intervention on {name!r}")
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -177,9 +184,7 @@ class Intervention:
     @classmethod
     def from_json(cls, value: Mapping[str, Mapping[str, Any]]) -> "Intervention":
         """Return the intervention that :meth:`to_json` wrote, from values of the kind ``JSON``."""
-        return cls.of_changes(
-            {name: Change(c["kind"], c.get("variance"), c["shift"], c.get("weights")) for name, c in value.items()}
-        )
+        return cls.of_changes({name: Change(**change) for name, change in value.items()})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Intervention) and self.changes == other.changes
@@ -195,11 +200,12 @@ class Intervention:
             parts += [f"variance={change.variance:g}"] if change.variance is not None and change.kind != "do" else []
             parts += [f"{'value' if change.kind == 'do' else 'shift'}={change.shift:g}"] if change.shift else []
             parts += [f"weights={dict(change.weights)}"] if change.weights is not None else []
+            parts += [f"strength={change.strength:g}"] if change.strength != 1 else []
         return f"Intervention({', '.join(parts)})"
 
 
 #: An intervention in a file, see :mod:`latentdag.data.schema`.
-JSON = {str: {"kind": str, "variance?": finite, "shift": finite, "weights?": {str: finite}}}
+JSON = {str: {"kind": str, "variance?": finite, "shift": finite, "weights?": {str: finite}, "strength?": finite}}
 
 
 def check_intervention(intervention: Intervention, latents: Sequence[str], context: Hashable) -> None:
@@ -219,6 +225,7 @@ def _check_change(change: Change, where: str) -> None:
         raise ValueError(f"{where}: kind must be one of {', '.join(KINDS)}, got {change.kind!r}")
     if change.weights is not None and change.kind != "soft":
         raise ValueError(f"{where}: only a soft intervention has weights, this one is {change.kind!r}")
+    _check_strength(change, where)
     fixed = change.kind == "do"
     if change.variance is not None and not (change.variance == 0 if fixed else 0 < change.variance < math.inf):
         wanted = "zero for 'do'" if fixed else "positive and finite"
@@ -226,6 +233,18 @@ def _check_change(change: Change, where: str) -> None:
     for what, number in (("shift", change.shift), *(change.weights or {}).items()):
         if not math.isfinite(number):
             raise ValueError(f"{where}: {what} must be finite, got {number}")
+
+
+def _check_strength(change: Change, where: str) -> None:
+    check_strength(change.strength, f"{where}: its strength")
+    if change.strength != 1 and change.kind != "perfect":
+        raise ValueError(f"{where}: only a perfect intervention has a strength, this one is {change.kind!r}")
+
+
+def check_strength(strength: Any, what: str) -> None:
+    """Check that a strength lies above 0, which changes nothing, and at 1 at most, which cuts all parents off."""
+    if not (isinstance(strength, int | float) and 0 < strength <= 1):
+        raise ValueError(f"{what} must be a number above 0 and at most 1, which cuts all parents off; got {strength!r}")
 
 
 def _each(value: Any, names: Sequence[str], what: str) -> list[Any]:

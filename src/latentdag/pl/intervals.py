@@ -13,6 +13,7 @@ from latentdag.model.model import LatentModel
 from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, fit_in, name_ticks, name_width, short, unframed
 from latentdag.uncertainty.held_out import same_features
 from latentdag.uncertainty.prediction import Prediction
+from latentdag.uncertainty.strength import Sensitivity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,6 +174,45 @@ def predicted(
     worst = np.argsort(-np.abs(said - seen) / np.where(error > 0, error, 1.0))[:n_names]
     _name_points(ax, seen, said, [j for j in worst if apart[j]], list(model.feature_names))
     ax.set_title(title or short(m.contexts[k], 40), fontsize=10, parse_math=False)
+    return ax
+
+
+def sensitivity(
+    found: Sensitivity, ax: "Axes | None" = None, *, n: int | None = 12, title: str | None = None
+) -> "Axes":
+    """Draw the weights of edges against the strength of interventions, with bands.
+
+    A full line where the weight keeps its sign for all strengths from there to 1, a dotted one below.
+
+    Parameters
+    ----------
+    found : Sensitivity
+        Of :meth:`latentdag.Fit.sensitivity`. The curves have one strength for all latents; its table, and where a line
+        is full, allow each its own.
+    ax : matplotlib axes, optional
+    n : int or None
+        Draw at most this many edges, those with the most fragile first; None draws all.
+    title : optional
+    """
+    table = found.table[found.table["reading"].str.startswith("direct")]
+    shown = table.sort_values("breakdown", ascending=False, kind="stable").iloc[:n]
+    ax = axes(ax, 6.0, 3.6)
+    z = stats.norm.ppf(0.5 + found.level / 2)
+    for number, row in enumerate(shown.itertuples()):
+        line = found.curves[(found.curves["source"] == row.source) & (found.curves["target"] == row.target)]
+        s, weight, error = (line[name].to_numpy() for name in ("strength", "weight", "std_error"))
+        safe, colour = s >= row.breakdown, f"C{number % 10}"
+        name = f"{short(row.source)} → {short(row.target)}"
+        ax.fill_between(s, weight - z * error, weight + z * error, color=colour, alpha=0.12, linewidth=0)
+        ax.plot(np.where(safe, s, np.nan), weight, color=colour, label=name)
+        ax.plot(s, weight, color=colour, linewidth=1.0, linestyle=":")
+    ax.axhline(0.0, color="#999999", linewidth=0.8, zorder=0)
+    ax.set_xlabel("strength of the interventions (1: cut off from all parents)", fontsize=9)
+    ax.set_ylabel(f"weight, {100 * found.level:g} % band", fontsize=9)
+    ax.spines[["top", "right"]].set_visible(False)
+    if len(shown):
+        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, frameon=False)
+    ax.set_title(title or "", fontsize=10)
     return ax
 
 

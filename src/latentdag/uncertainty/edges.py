@@ -21,9 +21,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from latentdag.core.multiplicity import benjamini_hochberg
+from latentdag.core.multiplicity import benjamini_hochberg, holm
 from latentdag.model.posets import closure_graph
 from latentdag.uncertainty.standard_errors import Uncertainty
+from latentdag.uncertainty.strength import responses_of
 
 if TYPE_CHECKING:
     from latentdag.methods.result import Fit
@@ -37,6 +38,10 @@ NOT_ARRIVED = "the optimiser stopped before the maximum, where no test holds: no
 TAKEN_FOR_EXACT = (
     "these features look noisy, and the fit takes them as exact, where noise passes for causes: no edge is called; fit "
     "again with noise='auto'"
+)
+OF_RELATIONS = (
+    "where the error is infinite, z, p_value, q_value and probability are not of the weight, but of source being a "
+    "cause of target at all"
 )
 NO_RELATIONS = "the fit did not weigh other orders, so nothing is known about how sure this one is"
 
@@ -63,9 +68,13 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
         table = table.assign(lower=both["lower"], upper=both["upper"])
     shown = [fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
     table = table.loc[shown]  # idle latents carry none
+    soft = "ancestors" in fit.details and "responses" in fit.details and table["z"].isna()
+    if np.any(soft):
+        table = _with_relations(fit, table, soft)
     position = {name: i for i, name in enumerate(fit.order)}
     table = table.sort_values(["source", "target"], key=lambda column: column.map(position), ignore_index=True)
     notes = [found.attrs["note"], "" if fit.details.get("explored", True) else NOT_EXPLORED, why_not]
+    notes += [OF_RELATIONS] if np.any(soft) else []
     table.attrs["note"] = "; ".join(filter(None, notes))
     return table
 
@@ -75,6 +84,30 @@ def why_no_edge(fit: "Fit") -> str:
     if not fit.converged:
         return NOT_ARRIVED
     return TAKEN_FOR_EXACT if "noise_hint" in fit.details else ""
+
+
+def _with_relations(fit: "Fit", table: pd.DataFrame, soft: pd.Series) -> pd.DataFrame:
+    """Return the table with tests of the relation in place of those of weights that soft interventions leave open."""
+    tested = responses_of(fit).relations().set_index(["source", "target"])
+    pairs = list(zip(table.loc[soft, "source"], table.loc[soft, "target"], strict=True))
+    known = {(source, target): share for source, target, share in fit.details["ancestors"]}
+    share = np.array([known.get(pair, 0.0) for pair in pairs])
+    doubt = np.ones(len(share)) if why_no_edge(fit) else 1 - share
+    table = table.copy()
+    table.loc[soft, "z"], table.loc[soft, "probability"] = tested.loc[pairs, "z"].to_numpy(), share
+    for name in ("p_value", "q_value"):
+        table.loc[soft, name] = np.maximum(tested.loc[pairs, name].to_numpy(), doubt)
+    return table
+
+
+def _soft_relations(fit: "Fit") -> list[tuple[str, str, float]]:
+    """Return the relations of a fit with soft interventions, each with the level at which all as sure hold together."""
+    tested = responses_of(fit).relations()
+    known = {(source, target): share for source, target, share in fit.details["ancestors"]}
+    single = tested["p_value"].to_numpy() / 2
+    adjusted = holm(np.concatenate([single, np.ones(len(single))]))[: len(single)]  # both directions of every pair
+    pairs = list(zip(tested["source"], tested["target"], strict=True))
+    return [(*pair, min(1 - p, known.get(pair, 0.0))) for pair, p in zip(pairs, adjusted, strict=True)]
 
 
 def _probabilities(fit: "Fit", table: pd.DataFrame) -> list[float]:
@@ -96,9 +129,12 @@ def supported_order(fit: "Fit", level: float) -> nx.DiGraph:
     if fit.options.graph is not None:
         graph.add_edges_from(fit.graph.edges)
     why_not, idle = why_no_edge(fit), set(fit.idle_latents)
-    known = [] if why_not else fit.details.get("relations", [])
+    known = fit.details.get("relations", [])
+    if "ancestors" in fit.details and "responses" in fit.details:
+        known = _soft_relations(fit)
+    known = [] if why_not else known
     graph.add_edges_from((u, v) for u, v, joint in known if joint >= level and idle.isdisjoint((u, v)))
     closed = closure_graph(graph)
-    weighed = "relations" in fit.details or fit.options.graph is not None
-    closed.graph["note"] = why_not if weighed else NO_RELATIONS
+    told = {"relations", "ancestors"}.intersection(fit.details)
+    closed.graph["note"] = why_not if told or fit.options.graph is not None else NO_RELATIONS
     return closed

@@ -224,4 +224,5 @@ def _row(uncertainty: Uncertainty, law: Law, name: str, change: Change, source: 
     variance = change.variance
     if change.kind == "do":
         variance = DO_SHARE * float(model.law().latent_covariance[i, i])
-    return named_row(of, i, weights, variance, change.shift, keeps_weights=soft)
+    kept = 1.0 if soft else 1.0 - change.strength
+    return named_row(of, i, weights, variance, change.shift, kept)

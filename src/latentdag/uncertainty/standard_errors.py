@@ -252,7 +252,8 @@ def point_of(fit: "Fit", means: bool) -> Point:
     """Return the fitted model as arrays; weights of contexts as in the likelihood.
 
     Free entries are the weights of the graph's edges, and of the intervened rows what their kind leaves to estimate:
-    nothing if "do", the own entry if "perfect", that and the parents' weights if "soft".
+    nothing if "do", the own entry if "perfect", that and the parents' weights if "soft". A strength that was told as an
+    interval counts as uniform in it.
     """
     model, own = fit.model, np.eye(fit.model.n_latents, dtype=bool)
     at, counts = {name: i for i, name in enumerate(model.latents)}, np.array(fit.counts, dtype=float)
@@ -261,6 +262,7 @@ def point_of(fit: "Fit", means: bool) -> Point:
         edge[at[target], at[source]] = True
     smallest = DO_SHARE * np.diagonal(model.law().latent_covariance)
     rows, target, context, free, tau = [*model.structural()], [], [], [*edge], [0.0] * len(own)
+    kept, widths = [], []
     for k, (label, value) in enumerate(model.interventions.items(), start=1):
         law = model.law(label)
         for name, change in value.changes.items():
@@ -270,6 +272,9 @@ def point_of(fit: "Fit", means: bool) -> Point:
             context.append(k)
             free.append((own[i] & (change.kind != "do")) | (edge[i] & (change.kind == "soft")))
             tau.append(change.shift * rows[-1][i])
+            kept.append(1.0 - change.strength)
+            widths.append(np.ptp((fit.options.strength or {}).get(label, 1.0)))
+    unsure = any(widths)
     return Point(
         np.array(rows),
         np.array(target, dtype=np.intp),
@@ -277,6 +282,8 @@ def point_of(fit: "Fit", means: bool) -> Point:
         np.array(free),
         counts if means else np.maximum(counts - 1.0, 1.0),
         np.array(tau) if means else None,
+        tied=np.array(kept) if unsure or any(kept) else None,
+        strength_sd=np.array(widths) / np.sqrt(12) if unsure else None,
     )
 
 
@@ -299,7 +306,7 @@ def noisy_point_of(model: LatentModel, point: Point) -> tuple[Point, np.ndarray,
     free[:d, :d], free[r:, :d] = point.free[:d], point.free[d:]
     if point.tau is not None:
         tau = np.concatenate([point.tau[:d], np.zeros(r - d), point.tau[d:]])
-    wide = Point(rows, point.target, point.context, free, point.n, tau)
+    wide = replace(point, rows=rows, free=free, tau=tau)
     # the latents' covariances and means in the coordinates of Q
     latents = R @ wide.B_inv
     C = latents @ wide.D_inv @ wide.D_inv.transpose(0, 2, 1) @ latents.T
