@@ -123,9 +123,7 @@ def main():
     parser.add_argument("--designs", nargs="*", default=list(DESIGNS))
     told = parser.parse_args()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
-    print(
-        f"seed {told.seed}; commit {commit.strip()}; ± is one standard error; fits: CPU in fits that are told the targets"
-    )
+    print(f"seed {told.seed}; commit {commit.strip()}; ± is one standard error; fits: CPU in fits told the targets")
     print(
         f"{'design':<44}{'models':>7}{'sets right':>13}{'pairs wrong':>12}{'graph':>6}{'oracle':>7}{'fits':>6}"
         f"{'true < .05':>14}{'true > .95':>14}",

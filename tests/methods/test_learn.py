@@ -158,6 +158,8 @@ def test_what_cannot_be_learned_is_refused():
         ld.fit(m, targets="learn", graph=[("a", "b")])
     with pytest.raises(ValueError, match="unintervened='downstream' only"):
         ld.fit(m, targets="learn", unintervened="upstream")
+    with pytest.raises(ValueError, match="learn the targets first"):
+        ld.fit(m, targets="learn", strength={"c0": 0.7})
     with pytest.raises(ValueError, match="perfect and soft"):
         ld.fit(m, targets="learn", intervention={"c0": "do"})
     with pytest.raises(ValueError, match="at_most is a positive number"):

@@ -100,6 +100,8 @@ def _learned(m: Moments, options: Options) -> tuple[Options, Learned]:
             raise ValueError(
                 f"{name} names latents, and targets='learn' has yet to find them: fit the targets it finds"
             )
+    if options.strength is not None:
+        raise ValueError("strengths are of known targets: learn the targets first, then fit with those and strength=")
     if options.unintervened == "upstream":
         raise ValueError("targets='learn' takes unintervened='downstream' only: give the targets to ask for 'upstream'")
     one = replace(options, targets=dict.fromkeys(m.contexts[1:], "any"))  # which latent is which does not matter here
