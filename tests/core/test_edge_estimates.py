@@ -120,11 +120,11 @@ def test_missing_and_superfluous_edges_are_mended(seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("convention", ["figures", "text"])
-def test_no_start_is_better_than_ours_at_fourteen_latents(convention):
+def test_no_start_is_better_than_ours_at_eleven_latents(convention):
     """The fit started at the truth is no better: two models, density .3, 2,500 samples a context."""
     for seed in range(2):
         rng = np.random.default_rng([31, seed])
-        truth = ld.simulate.random_model(14, 14, density=0.3, convention=convention, rng=rng)
+        truth = ld.simulate.random_model(11, 11, density=0.3, convention=convention, rng=rng)
         m = ld.simulate.sample_moments(truth, 2_500, rng)
         prepared = prepare(m)
         rules = edge_rules(prepared, 0.5 * np.log(prepared.design.N))

@@ -305,7 +305,7 @@ def test_complaints(options, message):
 def test_too_few_dimensions_or_noise_that_was_not_looked_for_are_refused_by_the_fit():
     _, X, labels = screen(p=8, noise=0.2, n=100)
     m = stream.moments(X, labels, "control", rank=3)
-    with pytest.raises(ValueError, match=r"4 latents .* only 3 dimensions.* or the moments a rank of at least 4"):
+    with pytest.raises(ValueError, match=r"4 latents .* only 3 dimensions.* or the moments need a rank of at least 4"):
         ld.fit(m)
     for noise in ("features", "auto"):
         with pytest.raises(ValueError, match=r"make them with latentdag.stream.moments\(…, rank=…, noise='features'\)"):

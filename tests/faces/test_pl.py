@@ -59,8 +59,13 @@ def contexts_of(fit, names):
     return [next(c for c, target in fit.targets.items() if target == name) for name in names]
 
 
+@pytest.fixture(scope="module")
+def learned(m):
+    return ld.fit(m, targets="learn")
+
+
 @pytest.fixture
-def figures(m, fit, replicates, held_out):
+def figures(m, fit, learned, replicates, held_out):
     parts = contexts_of(fit, fit.latents[:2])
     return {
         "latent_graph": lambda ax: pl.latent_graph(fit, ax),
@@ -72,6 +77,8 @@ def figures(m, fit, replicates, held_out):
         "scores": lambda ax: pl.scores(score(fit, m), ax),
         "sensitivity": lambda ax: pl.sensitivity(fit.sensitivity(), ax),
         "target_groups": lambda ax: pl.target_groups(target_groups(m), ax),
+        "targets": lambda ax: pl.targets(learned, ax),
+        "power_curve": lambda ax: pl.power_curve(fit, ax=ax, totals=[600, 6_000], searched=False),
     }
 
 

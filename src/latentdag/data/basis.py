@@ -63,7 +63,8 @@ class Basis:
         ``y = W (x − center)``
     back : (p, r)
         Features of the dimensions, by least squares: ``W back = I``.
-    center : (p,) mean of all rows
+    center : (p,)
+        The mean of all rows.
     rest : (p,)
         Variance of each feature within contexts that the dimensions leave.
     psi : (p,), or None
@@ -208,7 +209,8 @@ class Shared:
     away : (K, p)
         Distances of the contexts' means from the mean of all rows, times the root of their share of the rows.
     scale : (p,) deviations of the features within contexts; one where there is none
-    center : (p,) mean of all rows
+    center : (p,)
+        The mean of all rows.
     n : (K,) rows of each context
     counting : (K, p) noise variances of counts in each context, or None
     """

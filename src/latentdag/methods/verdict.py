@@ -106,8 +106,11 @@ def _target_reasons(fit: "Fit") -> Iterator[str]:
 
 def _target_notes(fit: "Fit") -> Iterator[str]:
     """Yield what was found of targets that were supposed, asked for, or taken for granted."""
-    if "targets_hint" in fit.details:
-        yield TARGETS_HINT.format(which=and_list(fit.details["targets_hint"]))
+    idle = lb.text_names(fit.model.contexts)
+    idle = [text for text, context in zip(idle, fit.model.contexts, strict=True) if context in fit.idle]
+    doubtful = [context for context in fit.details.get("targets_hint", ()) if context not in idle]
+    if doubtful:
+        yield TARGETS_HINT.format(which=and_list(doubtful))
     for group, targets in _supposed(fit).items():
         if set.intersection(*map(set, targets.values())):
             yield SHARED.format(group=group)
