@@ -129,6 +129,23 @@ def test_a_fit_that_was_told_nothing_says_that_contexts_share_targets():
         ld.fit(m)  # five contexts, four dimensions
 
 
+@pytest.mark.filterwarnings("ignore::latentdag.errors.FewSamplesWarning")
+@pytest.mark.parametrize("learned", [True, False])
+def test_latents_that_the_same_contexts_hit_carry_no_edge_that_nothing_tells(learned):
+    truth = truth_of([(0,), (1,), (2, 3)], 108)
+    m = ld.simulate.sample_moments(truth, 5_000, rng=1)
+    fit = ld.fit(m, targets="learn" if learned else truth.targets)
+    assert sorted(map(sorted, columns(fit.targets).values())) == [["c0"], ["c1"], ["c2"], ["c2"]]
+    (twins,) = fit.twins
+    edges = fit.edges()
+    touched = edges["source"].isin(twins) | edges["target"].isin(twins)
+    assert touched.any()
+    assert (edges.loc[touched, "q_value"] == 1).all()
+    assert not {*twins}.intersection(*map(set, zip(*fit.partial_order(0.5).edges, strict=True)))
+    assert not fit.verdict.ok
+    assert "nothing tells them apart" in fit.verdict.reasons[0]
+
+
 def test_replicates_keep_the_targets_that_were_learned():
     m = ld.simulate.sample_moments(truth_of(GUIDES, 107), 2_000, rng=1)
     fit = ld.fit(m, targets="learn")

@@ -45,7 +45,6 @@ from latentdag.core.target_sets import (
     ContextMoments,
     End,
     climb_rows,
-    columns,
     find_sets,
     intervened_spans,
     prices,
@@ -171,7 +170,7 @@ class TargetSearch:
         """Fit the target sets of an end, with a search for the order."""
         end = self._as_told(end)
         hit, M, used = end.hit, end.M, np.flatnonzero(end.hit.any(axis=0))
-        if not len(used) or len(columns(hit)) < len(used):
+        if not len(used):
             return None
         H = starting_rows(self.data, hit, M)[used]
         hit, rank = _canonical(hit[:, used])
@@ -335,7 +334,7 @@ class TargetSearch:
                 hit[k, i] = False
             if j >= 0:
                 hit[k, j] = True
-        if not hit.any(axis=0).all() or len(columns(hit)) < hit.shape[1]:
+        if not hit.any(axis=0).all():
             return None, 0
         hit, rank = _canonical(hit)
         position = np.argsort(rank)
@@ -401,6 +400,7 @@ def starting_rows(data: ContextMoments, hit: BoolArray, M: Array) -> Array:
             Q = np.linalg.qr((U @ root).T)[0]
             total += data.n[k + 1] * Q @ Q.T
         values, V = np.linalg.eigh(total)
-        H[i] = np.linalg.solve(root.T, V[:, -1])
+        twins = sum((hit[:, i] == hit[:, j]).all() for j in done)  # each takes a direction of what they share
+        H[i] = np.linalg.solve(root.T, V[:, -1 - twins])
         done.append(i)
     return H

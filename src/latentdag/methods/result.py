@@ -89,6 +89,24 @@ class Fit:
         hit = {name for v in self.model.interventions.values() for name in v.targets}
         return tuple(name for name in self.order if name in hit - changed)
 
+    @cached_property
+    def twins(self) -> dict[tuple[str, ...], bool]:
+        """Groups of latents that the very same contexts hit, and whether their rows can be told apart all the same.
+
+        They can if several perfect interventions hit both; the direction of an edge between them never can.
+        """
+        groups: dict[tuple[Hashable, ...], list[str]] = {}
+        for name in self.order:
+            contexts = tuple(c for c, v in self.model.interventions.items() if name in v.targets)
+            if contexts:
+                groups.setdefault(contexts, []).append(name)
+        perfect = {c for c, v in self.model.interventions.items() if v.kind == "perfect"}
+        return {
+            tuple(names): len(contexts) > 1 and perfect.issuperset(contexts)
+            for contexts, names in groups.items()
+            if len(names) > 1
+        }
+
     @property
     def verdict(self) -> Verdict:
         """What to know before believing the fit: ``str(fit.verdict)`` is one line, ``.reasons`` one sentence each."""

@@ -38,6 +38,9 @@ TARGETS_OPEN = (
     "The targets are not settled: {which} may hit other latents, {n} further target sets are nearly as likely."
 )
 CUT_SHORT = "The search for targets was cut short: there may be better ones."
+TWINS = "The same contexts hit {which}: {what}."
+TWINS_OPEN = "nothing tells them apart, and no edge at either is called"
+TWINS_TOLD = "nothing tells which acts on the other"
 SHARED = "As supposed, the contexts of {group} share a target."
 NOT_SHARED = "The contexts of {group} do not share a target: {which}."
 FEWER = "The data show {found} latents, not the {asked} that were asked for."
@@ -91,7 +94,9 @@ def verdict_of(fit: "Fit") -> Verdict:
 
 
 def _target_reasons(fit: "Fit") -> Iterator[str]:
-    """Yield what speaks against the targets that were learned."""
+    """Yield what speaks against the targets, given or learned."""
+    for names, told in fit.twins.items():
+        yield TWINS.format(which=and_list(names), what=TWINS_TOLD if told else TWINS_OPEN)
     if fit.details.get("target_rivals"):
         doubtful = sorted({context for _, sets in fit.details["target_rivals"] for context in sets})
         yield TARGETS_OPEN.format(which=and_list(doubtful), n=len(fit.details["target_rivals"]))

@@ -60,6 +60,8 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     table["probability"] = _probabilities(fit, table)
     why_not = why_no_edge(fit)
     doubt = 1.0 if why_not else 1 - table["probability"].fillna(1.0)
+    open_ends = [_between_twins(fit, *pair) for pair in zip(table["source"], table["target"], strict=True)]
+    doubt = np.where(open_ends, 1.0, doubt)
     table["p_value"] = np.maximum(p_value, doubt)
     table["q_value"] = np.maximum(benjamini_hochberg(p_value, n_pairs), doubt)
     table = table[COLUMNS]
@@ -84,6 +86,12 @@ def why_no_edge(fit: "Fit") -> str:
     if not fit.converged:
         return NOT_ARRIVED
     return TAKEN_FOR_EXACT if "noise_hint" in fit.details else ""
+
+
+def _between_twins(fit: "Fit", source: str, target: str) -> bool:
+    """Return True if no data tell an edge, because the same contexts hit its ends, or one that looks like another."""
+    ends = {source, target}
+    return any(ends <= set(names) or (not told and ends.intersection(names)) for names, told in fit.twins.items())
 
 
 def _with_relations(fit: "Fit", table: pd.DataFrame, soft: pd.Series) -> pd.DataFrame:
@@ -132,7 +140,7 @@ def supported_order(fit: "Fit", level: float) -> nx.DiGraph:
     known = fit.details.get("relations", [])
     if "ancestors" in fit.details and "responses" in fit.details:
         known = _soft_relations(fit)
-    known = [] if why_not else known
+    known = [] if why_not else [pair for pair in known if not _between_twins(fit, *pair[:2])]
     graph.add_edges_from((u, v) for u, v, joint in known if joint >= level and idle.isdisjoint((u, v)))
     closed = closure_graph(graph)
     told = {"relations", "ancestors"}.intersection(fit.details)
