@@ -61,7 +61,7 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     why_not = why_no_edge(fit)
     doubt = 1.0 if why_not else 1 - table["probability"].fillna(1.0)
     open_ends = [_between_twins(fit, *pair) for pair in zip(table["source"], table["target"], strict=True)]
-    doubt = np.where(open_ends, 1.0, doubt)
+    p_value, doubt = np.where(open_ends, 1.0, p_value), np.where(open_ends, 1.0, doubt)
     table["p_value"] = np.maximum(p_value, doubt)
     table["q_value"] = np.maximum(benjamini_hochberg(p_value, n_pairs), doubt)
     table = table[COLUMNS]
