@@ -84,7 +84,7 @@ def finish(
         "shrinkage": dict(zip(lb.text_names(m.contexts), prepared.shrinkage.tolist(), strict=True)),
         "ambiguous": dict(ambiguous),
         **_probabilities(prepared, found),
-        **_responses(m, prepared, best, model),
+        **_responses(m, prepared, best, model.seen_by(m)),
         **prepared.noise,
     }
     counts = tuple(m.counts.tolist())
