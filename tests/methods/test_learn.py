@@ -60,6 +60,7 @@ def test_targets_and_graph_are_learned(sets, n, seed):
     assert same(fit, truth)
     assert fit.options.targets == "learn"
     assert fit.idle == tuple(c for c, mine in truth.targets.items() if mine == ())
+    assert ("do not know those that the search missed" in str(fit.verdict)) == (sets is PAIRS)
     hit = fit.target_probabilities
     for context, mine in fit.targets.items():
         assert (hit.loc[context, list(names_in(mine))] > 0.95).all()

@@ -41,6 +41,10 @@ CUT_SHORT = "The search for targets was cut short: there may be better ones."
 TWINS = "The same contexts hit {which}: {what}."
 TWINS_OPEN = "nothing tells them apart, and no edge at either is called"
 TWINS_TOLD = "nothing tells which acts on the other"
+NEVER_ALONE = (
+    "No context hits {which} alone: other target sets may explain such data, and probabilities of targets do not know "
+    "those that the search missed."
+)
 SHARED = "As supposed, the contexts of {group} share a target."
 NOT_SHARED = "The contexts of {group} do not share a target: {which}."
 FEWER = "The data show {found} latents, not the {asked} that were asked for."
@@ -116,6 +120,10 @@ def _target_notes(fit: "Fit") -> Iterator[str]:
     doubtful = [context for context in fit.details.get("targets_hint", ()) if context not in idle]
     if doubtful:
         yield TARGETS_HINT.format(which=and_list(doubtful))
+    alone = {v.targets[0] for v in fit.model.interventions.values() if len(v.targets) == 1}
+    never = [name for name in fit.order if name not in alone]
+    if never and "target_probability" in fit.details:
+        yield NEVER_ALONE.format(which=and_list(never))
     for group, targets in _supposed(fit).items():
         if set.intersection(*map(set, targets.values())):
             yield SHARED.format(group=group)
