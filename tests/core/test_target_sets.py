@@ -74,7 +74,7 @@ def test_the_true_noise_rows_are_a_maximum_and_show_the_targets(seed, soft):
 @pytest.mark.parametrize("sets", [SETS, [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)], [(0,), (0,), (1,), (2,), (3,), (1,)]])
 def test_targets_are_found_from_nothing(sets, seed):
     data, _, _ = moments(sets, 4, seed)
-    ends = find_sets(data, 4, 4, 40, 10)
+    ends = find_sets(data, 4, 4, 40)
     assert columns(ends[0].hit) == columns(matrix(sets, 4))
 
 

@@ -114,7 +114,8 @@ class TargetSearch:
         penalty : nats that an edge must be worth
         """
         self.data, self.soft, self.penalty, self.told, self.noisy = data, tuple(soft), penalty, told, noisy
-        self.known: dict[bytes, Candidate | None] = {}
+        self.known: dict[bytes, Candidate] = {}
+        self.tried: set[tuple[bytes, Order]] = set()
         self.finished = True
 
     @property
@@ -124,12 +125,12 @@ class TargetSearch:
     @property
     def candidates(self) -> list[Candidate]:
         """All target sets that were fitted, the best first."""
-        return sorted((one for one in self.known.values() if one is not None), key=lambda one: -one.score)
+        return sorted(self.known.values(), key=lambda one: -one.score)
 
     def run(self) -> Candidate | None:
         """Return the best target sets; None if no context hits anything, or nothing could be fitted."""
-        told, starts = self.told, max(FEWEST_SPREAD, SPREAD // self.data.r)
-        ends = find_sets(self.data, told.at_most, told.n_latents, starts, starts // 4)
+        told = self.told
+        ends = find_sets(self.data, told.at_most, told.n_latents, max(FEWEST_SPREAD, SPREAD // self.data.r))
         for end in ends[:ENDS]:
             self.fit_end(end)
         if (told.groups >= 0).any():
@@ -182,17 +183,21 @@ class TargetSearch:
 
     def search_order(self, one: Candidate) -> Candidate:
         """Search order and graph of a candidate from its own rows; return the better."""
-        self.known.pop(one.hit.tobytes())
-        found = self._entered(one.hit, one.H, one.order, search="full")
-        better = one if found is None or one.score > found.score else found
-        self.known[one.hit.tobytes()] = better
-        return better
+        return self._kept(one.hit, self._fitted(one.hit, one.H, one.order, search="full")) or one
 
     def _entered(self, hit: BoolArray, H: Array, order: Order, search: str) -> Candidate | None:
-        name = hit.tobytes()
-        if name not in self.known:
-            self.known[name] = self._fitted(hit, H, order, search)
-        return self.known[name]
+        """Return the best fit of target sets; an order from which they were not fitted yet may lead to a better one."""
+        name = hit.tobytes(), order
+        if name in self.tried:
+            return self.known.get(hit.tobytes())
+        self.tried.add(name)
+        return self._kept(hit, self._fitted(hit, H, order, search))
+
+    def _kept(self, hit: BoolArray, fitted: Candidate | None) -> Candidate | None:
+        known = self.known.get(hit.tobytes())
+        if fitted is not None and (known is None or fitted.score > known.score):
+            self.known[hit.tobytes()] = known = fitted
+        return known
 
     def _fitted(self, hit: BoolArray, H: Array, order: Order, search: str) -> Candidate | None:
         data, d = self.data, hit.shape[1]
@@ -338,8 +343,9 @@ class TargetSearch:
             return None, 0
         hit, rank = _canonical(hit)
         position = np.argsort(rank)
-        fresh = int(hit.tobytes() not in self.known)
-        return self._entered(hit, one.H[rank], tuple(int(position[i]) for i in one.order), search=""), fresh
+        order = tuple(int(position[i]) for i in one.order)
+        fresh = int((hit.tobytes(), order) not in self.tried)
+        return self._entered(hit, one.H[rank], order, search=""), fresh
 
 
 def _log_residual(S: Array) -> Array:

@@ -8,6 +8,7 @@ uncorrelated with the others', in every context that leaves it alone (:mod:`late
    the change, but never much more than a target costs.
 2. *Alternate.* Given M, each context takes the targets that are worth their price: greedily, one by one. Given the
    targets, M climbs the order-free likelihood. Until the targets stay.
+   Where no context hits a latent alone, few starts arrive where the targets are: some rows of the best are drawn anew.
 3. *Mend.* Pairs of context and target are left out for once, two rows are turned in their plane, and step 2 goes on.
 
 Different M can lead to different targets; all ends are returned, the best first. The graphs then tell which is right
@@ -20,7 +21,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from latentdag.core.effort import ALTERNATIONS, MENDED, SPREAD_SWEEPS, TARGET_STEPS, TARGET_TOLERANCE, TURNED
+from latentdag.core.effort import (
+    ALTERNATIONS,
+    GAIN_OF_A_MOVE,
+    MENDED,
+    REDRAWN,
+    REDRAWS,
+    SPREAD_SWEEPS,
+    TARGET_STEPS,
+    TARGET_TOLERANCE,
+    TURNED,
+)
 from latentdag.core.likelihood import shares
 from latentdag.core.linalg import Array, BoolArray, IntArray
 from latentdag.core.order_free import OrderFree
@@ -87,26 +98,49 @@ def rows_of(hit: BoolArray) -> list[tuple[int, ...]]:
     return [(), *(tuple(np.flatnonzero(mine).tolist()) for mine in hit)]
 
 
-def find_sets(data: ContextMoments, at_most: int, n_latents: int, starts: int, keep: int) -> list[End]:
+def find_sets(data: ContextMoments, at_most: int, n_latents: int, starts: int) -> list[End]:
     """Return what several starts lead to, the best first.
 
     Parameters
     ----------
     at_most, n_latents : targets of one context, and rows that are hit, at most
-    starts, keep : random starts, and how many of them go on after the first step
+    starts : random starts, of which the best quarter goes on after the first step
     """
-    rng = np.random.default_rng(0)
-    random = np.linalg.qr(rng.standard_normal((starts, data.r, data.r)))[0]
-    spread, paid = spread_rows(data, random)
-    price = prices(data)
+    rng, price = np.random.default_rng(0), prices(data)
     found: dict[tuple[tuple[bool, ...], ...], End] = {}
-    for s in np.argsort(paid, kind="stable")[:keep]:
-        end = alternate(data, spread[s], price, at_most, n_latents)
-        known = found.get(columns(end.hit))
-        found[columns(end.hit)] = end if known is None else max(known, end, key=lambda one: one.score)
-    best = _mended(data, max(found.values(), key=lambda one: one.score), price, at_most, n_latents)
+
+    def ends() -> list[End]:
+        return sorted(found.values(), key=lambda one: -one.score)
+
+    def go_on(rows: Array) -> None:
+        spread, paid = spread_rows(data, rows)
+        for s in np.argsort(paid, kind="stable")[: max(1, starts // 4)]:
+            end = alternate(data, spread[s], price, at_most, n_latents)
+            known = found.get(columns(end.hit), end)
+            found[columns(end.hit)] = max(known, end, key=lambda one: one.score)
+
+    go_on(_random_rotations(rng, starts, data.r))
+    idle = 0
+    while idle < REDRAWS and not (ends()[0].hit.sum(axis=1) == 1).any():
+        before, top = ends()[0].score, ends()[:REDRAWN]
+        go_on(np.array([_redrawn(rng, top[s % len(top)].M) for s in range(starts)]))
+        idle = 0 if ends()[0].score > before + GAIN_OF_A_MOVE else idle + 1
+    best = _mended(data, ends()[0], price, at_most, n_latents)
     found[columns(best.hit)] = best
-    return sorted(found.values(), key=lambda one: -one.score)
+    return ends()
+
+
+def _random_rotations(rng: np.random.Generator, number: int, size: int) -> Array:
+    return np.asarray(np.linalg.qr(rng.standard_normal((number, size, size)))[0])
+
+
+def _redrawn(rng: np.random.Generator, M: Array) -> Array:
+    """Return the nearest orthonormal rows, two or more of them turned at random among themselves."""
+    left, _, right = np.linalg.svd(M)
+    rows, size = left @ right, int(rng.integers(2, max(3, len(M))))
+    some = rng.choice(len(M), min(size, len(M)), replace=False)
+    rows[some] = _random_rotations(rng, 1, len(some))[0] @ rows[some]
+    return np.asarray(rows)
 
 
 def prices(data: ContextMoments) -> Array:
