@@ -119,8 +119,9 @@ SPREAD_SWEEPS, ALTERNATIONS, TARGET_STEPS, TARGET_TOLERANCE = 25, 8, 40, 0.01
 #: Pairs of context and target that are left out for once, the weakest.
 MENDED = 12
 
-#: Random noise rows to start from: so many over the dimensions, and at least the second. Where no context hits a latent
-#: alone few of them arrive; then rows of the best ends, so many, are partly drawn anew until rounds in a row gain nothing.
+#: Random noise rows to start from: so many over the dimensions, and at least the second. Where no context hits a
+#: latent alone few of them arrive: then rows of the best ends, so many, are partly drawn anew until rounds in a row
+#: gain nothing.
 SPREAD, FEWEST_SPREAD, REDRAWN, REDRAWS = 240, 8, 12, 4
 
 #: Target sets found without an order that are fitted as graphs, at most; kicks of the best of them, at most.
