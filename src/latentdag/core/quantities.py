@@ -115,9 +115,9 @@ class Quantities:
             rows[:, :d] = -np.einsum("ia,bi->iab", B_inv, V) / np.diagonal(V)[:, None, None]
             return np.sqrt(np.diagonal(V)), Gradient(self.point.pack(rows=rows))
         if scaling == "paper":
-            s = H[np.arange(d), self.pivot]
-            direction = np.zeros_like(H)
-            direction[np.arange(d), self.pivot] = 1 / s
+            largest = H[np.arange(d), self.pivot]
+            s, direction = np.abs(largest), np.zeros_like(H)  # a latent keeps its sign
+            direction[np.arange(d), self.pivot] = 1 / largest
         elif scaling == "unit-norm":
             s = np.linalg.norm(H, axis=1)
             direction = H / s[:, None] ** 2

@@ -13,6 +13,7 @@ from latentdag.data.stream import Samples, context_blocks
 from latentdag.errors import clear_numerics
 from latentdag.methods import fit_closed_form, fit_exact, fit_likelihood, fit_projection
 from latentdag.methods.options import Options
+from latentdag.methods.orientation import oriented
 from latentdag.methods.reduction import reduction_of
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
@@ -92,7 +93,8 @@ def fit(
     if method == "likelihood" and hint:
         found = replace(found, details={**found.details, **noise_hint(found, m)})
     found = found if method == "exact" else with_idle(found, m, data)
-    return found if m.basis is None or found.model.basis is not None else found.in_features(m.basis)
+    found = found if m.basis is None or found.model.basis is not None else found.in_features(m.basis)
+    return oriented(found, m)
 
 
 def noise_hint(found: Fit, m: Moments) -> dict[str, Any]:

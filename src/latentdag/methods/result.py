@@ -132,6 +132,15 @@ class Fit:
         return self.noise_options | ({"targets": self.targets} if learned else {})
 
     @property
+    def orientation(self) -> dict[str, str]:
+        """What each latent's sign means, by latent.
+
+        "perturbation": it grows where its own perturbation moves it. "feature": no perturbation shifts its mean for
+        certain, so it grows with the feature that weighs most in its row of H, as in the paper.
+        """
+        return dict(self.details.get("orientation", {}))
+
+    @property
     def method(self) -> str:
         return self.options.method
 
@@ -373,18 +382,21 @@ class Fit:
     def summary(self, n_features: int = 3) -> str:
         """Return a table for people: each latent, sources first, with its contexts, parents and strongest features."""
         model, scaled = self.model, self.model.rescaled("unit-variance")
-        loadings, rows = scaled.covariance_with_latents, []
+        correlations, rows = model.correlations, []
         for name in self.order:
             i = model.latents.index(name)
             parents = sorted(self.graph.predecessors(name), key=lambda p: -abs(weight_of(scaled, name, p)))
-            loading = loadings[:, i]  # in units of the latent's deviation
-            top = np.argsort(-np.abs(loading), kind="stable")[:n_features]
+            correlation = correlations[:, i]
+            top = np.argsort(-np.abs(correlation), kind="stable")[:n_features]
             rows.append(
                 {
                     "latent": name,
+                    "grows with": self.orientation.get(name, ""),
                     "contexts": ", ".join(str(c) for c, v in model.interventions.items() if name in v.targets),
                     "parents (effect in s.d.)": ", ".join(f"{p} ({weight_of(scaled, name, p):+.2f})" for p in parents),
-                    "strongest features": ", ".join(f"{model.feature_names[j]} ({loading[j]:+.2g})" for j in top),
+                    "strongest features (correlation)": ", ".join(
+                        f"{model.feature_names[j]} ({correlation[j]:+.2f})" for j in top
+                    ),
                 }
             )
         options = ", ".join(f"{key}={value}" for key, value in self.options.told.items())
@@ -518,6 +530,7 @@ FILE = Layout(
             "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]},
             "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool,
             "ancestors?": [(str, str, finite)], "responses?": [(str, str, str, finite)],
+            "orientation?": {str: str},
             "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str], "noise_hint?": float,
             "target_probability?": [(str, str, finite)], "shared_probability?": [(str, str, finite)],
             "target_rivals?": [(finite, {str: [str]})], "targets_explored?": bool, "targets_hint?": [str],

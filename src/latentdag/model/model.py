@@ -426,6 +426,13 @@ class LatentModel:
         made = self.mixing @ self.law().latent_covariance
         return made if self.feature_noise is None else made + np.asarray(self.residual) @ self.unmixing.T
 
+    @property
+    def correlations(self) -> np.ndarray:
+        """Correlations (p, d) of features with latents in the control: the strongest features of a latent are these."""
+        deviations = np.sqrt(np.clip(np.diagonal(self.covariance()), 0.0, None))[:, None]
+        scaled = self.covariance_with_latents / np.sqrt(np.diagonal(self.law().latent_covariance))
+        return np.divide(scaled, deviations, out=np.zeros_like(scaled), where=deviations > 0)
+
     def seen_by(self, m: Moments) -> "LatentModel":
         """Return the model in the coordinates of moments of its features, or of its dimensions."""
         return self if m.basis is None else self.in_dimensions()

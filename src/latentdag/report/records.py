@@ -105,9 +105,7 @@ def effect_records(results: "Results") -> list[Record]:
 def latent_records(fit: Fit, edges: list[Record], n_features: int) -> list[Record]:
     """Return one record per latent, sources first, with its equation and strongest features."""
     scaled = fit.model.rescaled("unit-variance")
-    sd_features = np.sqrt(np.clip(np.diagonal(scaled.covariance()), 0.0, None))
-    loading = scaled.covariance_with_latents
-    correlation = np.divide(loading, sd_features[:, None], out=np.zeros_like(loading), where=sd_features[:, None] > 0)
+    correlation = scaled.correlations
     closure = fit.closure
     records = []
     for name in fit.order:

@@ -184,7 +184,7 @@ class Uncertainty:
         rows = (self.covariance.matrix(q.along(np.full(p, i), np.eye(p))) for i in range(q.point.d))
         H = np.array([without_winners_curse(h, V) for h, V in zip(q.H, rows, strict=True)])
         at = np.arange(len(H)), q.pivot
-        scale, ratio = H[at], H[at] / q.H[at]
+        scale, ratio = np.abs(H[at]), H[at] / q.H[at]
         factors, centers = [np.empty(0)], [np.empty(0)]
         for name in names:
             row, column = POWERS[name]
