@@ -5,9 +5,10 @@ import tomllib
 
 import pytest
 import yaml
-from paths import ROOT
 
 import latentdag as ld
+
+from paths import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
