@@ -1,5 +1,6 @@
 """``Fit``: what every method returns, and the doors to its uncertainty, predictions and files."""
 
+import html
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
@@ -379,37 +380,42 @@ class Fit:
         loglik = self.loglik + self.n_samples * basis.log_volume
         return replace(self, model=model, graph=graph, fitted_graph=None, loglik=loglik)
 
-    def summary(self, n_features: int = 3) -> str:
-        """Return a table for people: each latent, sources first, with its contexts, parents and strongest features."""
-        model, scaled = self.model, self.model.rescaled("unit-variance")
-        correlations, rows = model.correlations, []
-        for name in self.order:
-            i = model.latents.index(name)
+    def latent_table(self, n_features: int = 3) -> pd.DataFrame:
+        """Return one row per latent, sources first: contexts, what it grows with, parents, strongest features."""
+        model, scaled, rows = self.model, self.model.rescaled("unit-variance"), []
+        largest, told = np.abs(model.unmixing).argmax(axis=1), self.orientation
+        for name, correlation, most in zip(model.latents, model.correlations.T, largest, strict=True):
             parents = sorted(self.graph.predecessors(name), key=lambda p: -abs(weight_of(scaled, name, p)))
-            correlation = correlations[:, i]
+            effects = [f"{parent} ({weight_of(scaled, name, parent):+.2f})" for parent in parents]
             top = np.argsort(-np.abs(correlation), kind="stable")[:n_features]
+            strongest = [f"{model.feature_names[j]} ({correlation[j]:+.2f})" for j in top]
             rows.append(
                 {
                     "latent": name,
-                    "grows with": self.orientation.get(name, ""),
                     "contexts": ", ".join(str(c) for c, v in model.interventions.items() if name in v.targets),
-                    "parents (effect in s.d.)": ", ".join(f"{p} ({weight_of(scaled, name, p):+.2f})" for p in parents),
-                    "strongest features (correlation)": ", ".join(
-                        f"{model.feature_names[j]} ({correlation[j]:+.2f})" for j in top
-                    ),
+                    "grows with": "its perturbation" if told.get(name) == "perturbation" else model.feature_names[most],
+                    "parents (effect in s.d.)": ", ".join(effects),
+                    "strongest features (correlation)": ", ".join(strongest),
                 }
             )
+        return pd.DataFrame(rows).set_index("latent").loc[list(self.order)].reset_index()
+
+    def summary(self, n_features: int = 3) -> str:
+        """Return a table for people, one line per latent, and below it the verdict."""
         options = ", ".join(f"{key}={value}" for key, value in self.options.told.items())
         head = (
             f"latentdag fit, method {self.method}{f' ({options})' if options else ''}\n"
-            f"{model.n_latents} latents, {model.n_features} features, {len(model.contexts)} contexts, "
+            f"{self.model.n_latents} latents, {self.model.n_features} features, {len(self.model.contexts)} contexts, "
             f"{self.n_samples} samples, {self.graph.number_of_edges()} edges\n"
         )
-        if not self.verdict.ok or self.verdict.notes:
-            head = f"{self.verdict}\n\n{head}"
         if np.isfinite(self.loglik):
             head += f"log-likelihood {self.loglik:.2f}, BIC {self.bic:.2f}\n"
-        return head + pd.DataFrame(rows).to_string(index=False, justify="left")
+        table = self.latent_table(n_features).to_string(index=False, justify="left")
+        return f"{head}{table}\n\n{self.verdict}"
+
+    def _repr_html_(self) -> str:
+        table = self.latent_table().to_html(index=False, border=0)
+        return f"<p>{html.escape(repr(self))}</p>{table}<p><b>{html.escape(str(self.verdict))}</b></p>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file of plain arrays, atomically."""
