@@ -90,9 +90,10 @@ def latentdag(
     copy : bool
         Return a copy instead of writing to ``adata``.
     method, **options
-        As for :func:`latentdag.fit`. ``strength`` may also name a column of ``obs`` that holds numbers: the strength of
-        each perturbation, or for each cell whether it, or what share of it, was perturbed. Their means over the cells
-        of a perturbation are taken: a share of perturbed cells is exactly a strength.
+        As for :func:`latentdag.fit`. ``targets`` may also name a column of ``obs`` that holds the target of each cell's
+        perturbation, such as the gene of its guide: latents are called by it. ``strength`` may name one of numbers: the
+        strength of each perturbation, or for each cell whether it, or what share of it, was perturbed. Their means over
+        the cells of a perturbation are taken: a share of perturbed cells is exactly a strength.
 
     Returns
     -------
@@ -138,6 +139,8 @@ def latentdag(
     rows = pieces(cells, context_key, layer=layer, features=features, adjust=adjust, **counted)
     if isinstance(options.get("strength"), str):
         options["strength"] = _strengths(cells, context_key, m, options["strength"])
+    if isinstance(options.get("targets"), str) and options["targets"] != "learn":
+        options["targets"] = _targets(cells, context_key, m, options["targets"])
     found = fit(m, method, **{"data": rows, **options})
     model = found.model
     where = adata.var_names.get_indexer(list(model.feature_names))
@@ -176,9 +179,27 @@ def _strengths(cells: "AnnData", context_key: str, m: Moments, column: str) -> d
     values = obs_column(cells, column)
     if values.dtype.kind not in "fiub" or values.isna().any():
         raise ValueError(f"obs[{column!r}] must hold a number for every cell that is fitted, to be a strength")
-    labels = obs_column(cells, context_key).map(lb.as_label).astype(object)
-    mean = values.astype(float).groupby(labels).mean()
+    mean = values.astype(float).groupby(_labels(cells, context_key)).mean()
     return {context: float(mean[context]) for context in m.contexts[1:]}
+
+
+def _targets(cells: "AnnData", context_key: str, m: Moments, column: str) -> dict[Hashable, str]:
+    """Return the target of each perturbation from a column of obs, which must say the same of all its cells."""
+    found: dict[Hashable, str] = {}
+    pairs = list(zip(_labels(cells, context_key), obs_column(cells, column), strict=True))
+    for context, name in dict.fromkeys(pair for pair in pairs if pair[0] != m.control):
+        if not isinstance(name, str):
+            raise ValueError(f"obs[{column!r}] must name a target for every cell of {context!r}, got {name!r}")
+        if found.setdefault(context, name) != name:
+            raise ValueError(
+                f"cells of {context!r} have two targets in obs[{column!r}], {found[context]!r} and {name!r}: a "
+                "perturbation that hits several takes targets={context: (name, name), …}"
+            )
+    return found
+
+
+def _labels(cells: "AnnData", context_key: str) -> Any:
+    return obs_column(cells, context_key).map(lb.as_label).astype(object)
 
 
 def _depths(adata: "AnnData", layer: str | None, depth: str | None) -> np.ndarray:

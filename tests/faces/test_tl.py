@@ -53,6 +53,23 @@ def test_strengths_come_from_a_column(screen):
         tl.latentdag(adata, "guide", control="control", mask_var="chosen", strength="edited")
 
 
+def test_targets_come_from_a_column_and_name_the_latents(screen):
+    """Guides of one gene share its latent; cells without a guide have no gene, and need none."""
+    adata = screen.copy()
+    gene = {"control": np.nan, "c1": "IRF1", "c2": "STAT1", "c3": "IRF1"}
+    adata.obs["gene"] = pd.Categorical(adata.obs["guide"].astype(str).map(gene))
+    tl.latentdag(adata, "guide", control="control", mask_var="chosen", targets="gene")
+    fit = tl.fit_of(adata)
+    assert set(fit.latents) == {"IRF1", "STAT1"}
+    assert fit.targets == {"c1": "IRF1", "c2": "STAT1", "c3": "IRF1"}
+    adata.obs["gene"] = np.where(adata.obs.index == "cell400", "JAK2", adata.obs["gene"].astype(str))
+    with pytest.raises(ValueError, match=r"cells of 'c1' have two targets in obs\['gene'\], 'IRF1' and 'JAK2'"):
+        tl.latentdag(adata, "guide", control="control", mask_var="chosen", targets="gene")
+    adata.obs["gene"] = 3
+    with pytest.raises(ValueError, match="must name a target for every cell of 'c1', got 3"):
+        tl.latentdag(adata, "guide", control="control", mask_var="chosen", targets="gene")
+
+
 def plain_values(value, path="uns"):
     """Every leaf and key of nested dictionaries."""
     if isinstance(value, dict):
