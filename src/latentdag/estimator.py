@@ -56,7 +56,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         Move covariances of contexts with few samples towards the pooled one.
     unintervened : "downstream" or "upstream"
         What latents that no context targets may be.
-    noise : "none", "features" or "auto", or a mapping of feature to noise variance
+    noise : "auto", "features" or "none", or a mapping of feature to noise variance
         Whether every feature is measured with noise of its own.
     n_latents : int, optional
         Of noisy features: how many latents there are, background included.
@@ -115,7 +115,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     penalty: str | float = "bic"
     shrinkage: bool = True
     unintervened: str = "downstream"
-    noise: str | Mapping[str, float] = "none"
+    noise: str | Mapping[str, float] = "auto"
     n_latents: int | None = None
     gamma: float = 0.99
     tol: float = TOLERANCE

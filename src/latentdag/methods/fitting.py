@@ -21,9 +21,6 @@ from latentdag.uncertainty.changed import changed, idle_contexts
 
 __all__ = ["METHODS", "Fit", "check_design", "fit"]
 
-#: Features up to which a fit that takes them as exact looks whether noise explains them better.
-HINT_UP_TO = 2_000
-
 METHODS = {
     "closed-form": fit_closed_form,
     "projection": fit_projection,
@@ -89,23 +86,9 @@ def fit(
             raise TypeError(f"method {method!r} searches nothing, so it takes no start")
         else:
             found = METHODS[method](m, chosen)
-    hint = chosen.noise == "none" and m.noise is None and m.basis is None and m.n_features <= HINT_UP_TO
-    if method == "likelihood" and hint:
-        found = replace(found, details={**found.details, **noise_hint(found, m)})
     found = found if method == "exact" else with_idle(found, m, data)
     found = found if m.basis is None or found.model.basis is not None else found.in_features(m.basis)
     return oriented(found, m)
-
-
-def noise_hint(found: Fit, m: Moments) -> dict[str, Any]:
-    """Return by how much BIC prefers noise of single features to the exact ones that a fit took, if it does."""
-    hit = {name for value in found.model.interventions.values() for name in value.targets}
-    n = m.counts.astype(float)
-    reduction, told = reduction_of(m, n, len(hit), replace(found.options, noise="auto"))
-    if reduction is None:
-        return {}
-    bic = told["noise_bic"]
-    return {"noise_hint": bic.pop("exact") - min(bic.values())}
 
 
 def with_idle(found: Fit, m: Moments, data: Samples | None = None) -> Fit:

@@ -60,11 +60,11 @@ class Options(Mapping[str, Any]):
         targeted latents. The model then has one latent per dimension, those that nobody intervened on are sources named
         "other 1", "other 2", …, strongest first, and ``details["ambiguous"]`` names targeted latents of which the
         moments leave two candidates: see :func:`latentdag.equivalent_models`.
-    noise : "none", "features" or "auto", or a mapping of feature to noise variance
-        Whether every feature is measured with noise of its own. "none": the features are exact; but moments that carry
-        noise, as those of counts do, are fitted with at least that. "features": they are not, and how noisy each is is
-        estimated. "auto": whichever of the two explains the data better. A mapping says how noisy some features are;
-        the others are estimated.
+    noise : "auto", "features" or "none", or a mapping of feature to noise variance
+        Whether every feature is measured with noise of its own. "auto": if that explains the data better (by BIC) than
+        exact features do. "features": it is, and how noisy each is is estimated. "none": the features are exact; but
+        moments that carry noise, as those of counts do, are fitted with at least that. A mapping says how noisy some
+        features are; the others are estimated. Docs/noise.md says where "auto" takes features as exact unasked.
     n_latents : int, optional
         Of noisy features: how many latents there are, background included. By default as many as the data ask for.
     graph : DiGraph over latent names, or its (source, target) pairs, optional
@@ -96,7 +96,7 @@ class Options(Mapping[str, Any]):
     means: bool = True
     shrinkage: bool = True
     unintervened: str = "downstream"
-    noise: str | Mapping[str, float] = "none"
+    noise: str | Mapping[str, float] = "auto"
     n_latents: int | None = None
     graph: Any = None
     order: Sequence[str] | None = None

@@ -89,19 +89,30 @@ def reduction_of(m: Moments, n: np.ndarray, d: int, options: Options) -> tuple[R
     auto = options.noise == "auto" and counting is None
     if options.method != "likelihood" or (options.noise == "none" and counting is None):
         return None, {}
+    if auto and not _may_be_noisy(m, d, options):
+        return None, {}
     if m.basis is not None:
         found = _of_basis(m, m.basis, n, options)
         return found, {"n_factors": found.r, "noise_bic": {}, "noise_at_floor": list(found.at_floor)}
-    # fewer dimensions than features have no noise; one more than latents cannot tell noise from an effect, few samples
-    # neither
-    if auto and (m.range.shape[1] < m.n_features or m.n_features < d + 2 or m.counts.min() <= d + 2):
-        return None, {}
     found = reduce_features(m, n, d, options)
     bic = {f"{r} factors": float(value) for r, value in found.criteria.items()}
     if auto and found.exact <= min(found.criteria.values()):
         return None, {"noise_bic": bic | {"exact": found.exact}}
     told = {"n_factors": found.r, "noise_bic": bic, "noise_at_floor": list(found.at_floor)}
     return found, told | ({"noise_bic": bic | {"exact": found.exact}} if auto else {})
+
+
+def _may_be_noisy(m: Moments, d: int, options: Options) -> bool:
+    """Return whether BIC can tell noise of features from exact ones.
+
+    Dimensions that were made of exact features have none. Nor have features that have fewer dimensions; one feature
+    more than latents cannot tell noise from an effect, few samples neither. What BIC compares with noise is exact
+    features whose other dimensions are downstream, and latents that are set to a value have no density.
+    """
+    kinds = options.intervention.values() if isinstance(options.intervention, Mapping) else [options.intervention]
+    if m.basis is not None or options.unintervened == "upstream" or "do" in kinds:
+        return False
+    return m.range.shape[1] == m.n_features >= d + 2 and m.counts.min() > d + 2
 
 
 def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Reduction:

@@ -25,10 +25,6 @@ NOT_CONVERGED = "The optimiser stopped before the maximum: estimates may be off.
 NOISY = "Every feature has noise of its own, half of them {share:.0%} of their variance or more{beside}{why}."
 WHY = " (BIC prefers this to exact features by {gap:.0f})"
 EXACT = "Features are taken as exact: BIC prefers this to noise of single features by {gap:.0f}."
-HINT = (
-    "The fit takes features as exact, and they seem to have noise of their own (BIC prefers this by {gap:.0f}), which "
-    "passes for causes: no edge is called. Fit again with noise='auto'."
-)
 FLOOR = "Of some features the noise cannot be told from none: {listed}."
 SILENT = "Some features hold nothing but noise: {listed}."
 TARGETS_HINT = (
@@ -91,9 +87,7 @@ class Verdict:
 def verdict_of(fit: "Fit") -> Verdict:
     """Return the verdict on a fit: contexts that are idle come first."""
     converged = () if fit.converged else (NOT_CONVERGED,)
-    gap = fit.details.get("noise_hint")
-    noisy = () if gap is None else (HINT.format(gap=gap),)
-    reasons = (*idle_reasons(fit), *noisy, *_target_reasons(fit), *_unsettled(fit), *converged)
+    reasons = (*idle_reasons(fit), *_target_reasons(fit), *_unsettled(fit), *converged)
     return Verdict(reasons, (*_target_notes(fit), *_noise_notes(fit), *_strength_notes(fit)))
 
 

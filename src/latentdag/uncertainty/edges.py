@@ -35,10 +35,6 @@ NOT_EXPLORED = (
     "more graphs are near the best than could be weighed: probabilities may be too sure, and more samples would help"
 )
 NOT_ARRIVED = "the optimiser stopped before the maximum, where no test holds: no edge is called"
-TAKEN_FOR_EXACT = (
-    "these features look noisy, and the fit takes them as exact, where noise passes for causes: no edge is called; fit "
-    "again with noise='auto'"
-)
 OF_RELATIONS = (
     "where the error is infinite, z, p_value, q_value and probability are not of the weight, but of source being a "
     "cause of target at all"
@@ -58,7 +54,7 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     p_value = 2 * stats.norm.sf(np.abs(table["z"]))
     n_pairs = fit.model.n_latents * (fit.model.n_latents - 1) // 2
     table["probability"] = _probabilities(fit, table)
-    why_not = why_no_edge(fit)
+    why_not = "" if fit.converged else NOT_ARRIVED
     doubt = 1.0 if why_not else 1 - table["probability"].fillna(1.0)
     open_ends = [_between_twins(fit, *pair) for pair in zip(table["source"], table["target"], strict=True)]
     p_value, doubt = np.where(open_ends, 1.0, p_value), np.where(open_ends, 1.0, doubt)
@@ -81,13 +77,6 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     return table
 
 
-def why_no_edge(fit: "Fit") -> str:
-    """Return why no edge of a fit can be called; empty where they can."""
-    if not fit.converged:
-        return NOT_ARRIVED
-    return TAKEN_FOR_EXACT if "noise_hint" in fit.details else ""
-
-
 def _between_twins(fit: "Fit", source: str, target: str) -> bool:
     """Return True if no data tell an edge, because the same contexts hit its ends, or one that looks like another."""
     ends = {source, target}
@@ -100,7 +89,7 @@ def _with_relations(fit: "Fit", table: pd.DataFrame, soft: pd.Series) -> pd.Data
     pairs = list(zip(table.loc[soft, "source"], table.loc[soft, "target"], strict=True))
     known = {(source, target): share for source, target, share in fit.details["ancestors"]}
     share = np.array([known.get(pair, 0.0) for pair in pairs])
-    doubt = np.ones(len(share)) if why_no_edge(fit) else 1 - share
+    doubt = 1 - share if fit.converged else np.ones(len(share))
     table = table.copy()
     table.loc[soft, "z"], table.loc[soft, "probability"] = tested.loc[pairs, "z"].to_numpy(), share
     for name in ("p_value", "q_value"):
@@ -136,7 +125,7 @@ def supported_order(fit: "Fit", level: float) -> nx.DiGraph:
     graph.add_nodes_from(fit.order)
     if fit.options.graph is not None:
         graph.add_edges_from(fit.graph.edges)
-    why_not, idle = why_no_edge(fit), set(fit.idle_latents)
+    why_not, idle = "" if fit.converged else NOT_ARRIVED, set(fit.idle_latents)
     known = fit.details.get("relations", [])
     if "ancestors" in fit.details and "responses" in fit.details:
         known = _soft_relations(fit)
