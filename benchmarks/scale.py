@@ -32,7 +32,7 @@ import numpy as np
 from scipy import sparse
 
 import latentdag as ld
-from latentdag.data import basis, moments, passes, prepare
+from latentdag.data import basis, passes, prepare
 from latentdag.data.sources.reader import ArrayReader
 
 SEED, PROGRAMS, IDLE = 3, 30, 0.25
@@ -104,7 +104,7 @@ def analyse(path, contexts, fit_seconds):
 
         return wrapped
 
-    moments._Asked.sums = timed("passes", moments._Asked.sums)
+    passes.Walk.sums = timed("passes", passes.Walk.sums)
     basis.Shared.of = timed("pooled", basis.Shared.of)
     basis.Shared.basis = timed("dimensions", basis.Shared.basis)
     began = now()

@@ -1,4 +1,4 @@
-"""One pass over the rows of a source, a block at a time, that can go on where a killed run stopped.
+"""One pass over the rows of a source, a block at a time, that can go on where a killed run stopped; or Dask's.
 
 A file keeps the sums so far, and what they are sums of.
 """
@@ -7,6 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import numpy as np
 from scipy import sparse
 
 from latentdag.data.accumulate import Accumulator, Sums, cores
-from latentdag.data.matrices import is_sparse
-from latentdag.data.pilot import taken
+from latentdag.data.dask_pass import dask_map, dask_sums
+from latentdag.data.matrices import is_sparse, taken
 from latentdag.data.prepare import FEW_VALUES, Plan, require_memory
 from latentdag.data.schema import FieldError, Layout
 from latentdag.data.sources.reader import Reader, ahead, naming_source, rebatch
@@ -131,29 +132,42 @@ class ProgressFile:
         self.took = self.written - began
 
 
-def block_sums(
-    reader: Reader,
-    plan: Plan,
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_seconds: float = 30.0,
-    progress: bool | None = None,
-    memory_limit: float | None = None,
-) -> Sums:
-    """Return the sums over all rows of a reader, in blocks that come in order; see :func:`latentdag.stream.moments`."""
-    note = require_memory(reader.name, *plan.size(), plan.block_bytes(), memory_limit, plan.dimensions)
-    way = plan.axes, plan.weigh, plan.divided, plan.pooled
-    sums = Accumulator(plan.contexts, plan.names, plan.sparse_products, cores(), *way)
-    file, done = None, 0
-    if checkpoint is not None:
-        file = ProgressFile(checkpoint, reader.identity(), plan.options(), checkpoint_seconds)
-        done = file.restore(sums, plan.block_rows)
-    what = "shared dimensions" if plan.pooled else "moments"
-    with Progress(f"{what} of {reader.name}", -(-reader.n_rows // plan.block_rows), progress) as bar:
-        if bar.show:
-            bar.stream.write(f"{note}\n")
-        bar.advance(done)
-        sample = _add_blocks(reader, plan, sums, done, bar, file)
-    return sums.finish()._replace(sample=sample)
+@dataclass(frozen=True)
+class Walk:
+    """How the rows of a source are walked through; the options of :func:`latentdag.stream.moments` of these names.
+
+    With ``split_every``, those of a Dask array are summed where its chunks are, else blocks come here in order.
+    """
+
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_seconds: float
+    progress: bool | None
+    memory_limit: float | None
+    split_every: int | None
+
+    def map(self, reader: Reader, plan: Plan, function: Callable[..., Any], beside: np.ndarray) -> list[Any]:
+        """Return ``function(block, beside[rows])`` of every block."""
+        if self.split_every is not None:
+            return dask_map(reader, function, beside)
+        return block_map(reader, plan.block_rows, function, beside)
+
+    def sums(self, reader: Reader, plan: Plan) -> Sums:
+        """Return the sums over all rows of a reader."""
+        if self.split_every is not None:
+            return dask_sums(reader, plan, self.split_every, self.memory_limit)
+        note = require_memory(reader.name, *plan.size(), plan.block_bytes(), self.memory_limit, plan.dimensions)
+        sums = plan.accumulator(np.arange(len(plan.contexts)), cores())()
+        file, done = None, 0
+        if self.checkpoint is not None:
+            file = ProgressFile(self.checkpoint, reader.identity(), plan.options(), self.checkpoint_seconds)
+            done = file.restore(sums, plan.block_rows)
+        what = "shared dimensions" if plan.pooled else "moments"
+        with Progress(f"{what} of {reader.name}", -(-reader.n_rows // plan.block_rows), self.progress) as bar:
+            if bar.show:
+                bar.stream.write(f"{note}\n")
+            bar.advance(done)
+            sample = _add_blocks(reader, plan, sums, done, bar, file)
+        return sums.finish()._replace(sample=sample)
 
 
 def block_map(reader: Reader, block_rows: int, function: Callable[..., Any], beside: np.ndarray) -> list[Any]:

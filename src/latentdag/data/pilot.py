@@ -66,9 +66,3 @@ def _place_in_run(values: np.ndarray) -> np.ndarray:
     first = np.ones(len(values), dtype=bool)
     first[1:] = (values[1:] != values[:-1]).any(axis=1)
     return place - np.maximum.accumulate(np.where(first, place, 0))
-
-
-def taken(block: Any, chosen: np.ndarray) -> np.ndarray:
-    """Return the chosen rows of a block (n, p) as float64."""
-    parts = list(dense_rows(block, np.flatnonzero(chosen)))
-    return np.concatenate([np.zeros((0, block.shape[1])), *parts])

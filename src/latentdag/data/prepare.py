@@ -5,15 +5,16 @@ rows each has; from a first look at a few rows follows which products are faster
 collinear. Then it is known how much memory the covariances need, and whether there is as much.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from latentdag.data import labels as lb
-from latentdag.data.accumulate import SPARSE_BELOW, by_context, density
+from latentdag.data.accumulate import SPARSE_BELOW, Accumulator, by_context, density
 from latentdag.data.collinear import fine_axes
 from latentdag.data.matrices import as_dense, warn_of_counts
 from latentdag.data.robust import Weighing
@@ -57,7 +58,7 @@ class Plan:
     block_rows : rows of a block
     counted : whether the values look like raw counts
     weigh : weights of the rows, or None where all weigh the same
-    divided : whether rows are counts, to be divided by their depth; the last covariate is then 1 / depth
+    divided : whether rows are counts divided by their depth; the last covariate is then 1 / depth
     pooled : whether all rows are summed as one context, with the sum of the rows of each context beside
     dimensions : where the features are shared dimensions, what these depend on besides the source; else ""
     """
@@ -83,8 +84,14 @@ class Plan:
         copies = 1 + bool(len(self.axes)) + (self.C is not None)
         return len(self.contexts), len(self.names), copies + 2 * (self.weigh is not None)  # what distances are by
 
+    def accumulator(self, members: np.ndarray, threads: int = 1) -> Callable[[], Accumulator]:
+        """Return what makes an empty accumulator for some of the contexts (by position)."""
+        contexts, weigh = [self.contexts[k] for k in members], self.weigh and self.weigh.of(members)
+        way = self.axes, weigh, self.divided, self.pooled
+        return partial(Accumulator, contexts, self.names, self.sparse_products, threads, *way)
+
     def per(self, inverse: np.ndarray) -> "Plan":
-        """Return the plan for rows of counts, to be divided by depths whose inverses (n,) these are."""
+        """Return the plan for counts that are divided by depths whose inverses (n,) these are."""
         C = inverse[:, None] if self.C is None else np.column_stack([self.C, inverse])
         names = (*self.names, "1 / depth")
         return replace(self, names=names, C=C, axes=np.zeros((0, len(names))), divided=True)

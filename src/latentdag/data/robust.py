@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from latentdag.data.accumulate import OUTLYING, Sums, by_context
-from latentdag.data.adjust import RANK_TOLERANCE, residual_covariances, solved
+from latentdag.data.adjust import RANK_TOLERANCE, coefficients, residual_covariances, solved
 from latentdag.data.cloud import CLEAN, Cloud, settled
 from latentdag.errors import OutlierWarning
 
@@ -85,13 +85,14 @@ class Weighing:
             scatters *= scale
         return sums._replace(counts=counts)
 
-    def again(self, joint: "Moments", beta: np.ndarray | None) -> "Weighing":
-        """Return the weights that follow from moments of all columns, and the covariates' coefficients (c, p)."""
-        if beta is None:
-            means, covariances = joint.means, joint.covariances
-        else:
-            means, covariances = _without(joint.means, beta), residual_covariances(joint.covariances, beta)
-        return Weighing(tuple(map(Cloud, means, covariances, joint.counts)), beta)
+
+def again(joint: "Moments", n_covariates: int) -> Weighing:
+    """Return the weights that follow from moments of all columns, the covariates last."""
+    if not n_covariates:
+        return Weighing(tuple(map(Cloud, joint.means, joint.covariances, joint.counts)))
+    beta = coefficients(joint, n_covariates)
+    means, covariances = _without(joint.means, beta), residual_covariances(joint.covariances, beta)
+    return Weighing(tuple(map(Cloud, means, covariances, joint.counts)), beta)
 
 
 def _without(rows: np.ndarray, beta: np.ndarray | None) -> np.ndarray:

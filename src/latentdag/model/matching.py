@@ -8,15 +8,15 @@ easy to tell. Pins narrow the window [earliest, latest] of every element: u at p
 elements between them at p + 1 + b or later, and likewise from above. Unit jobs with windows that respect a partial
 order fit on one machine iff no interval of positions is the only place for more elements than it has room for (Hall's
 condition), and then "the most urgent first" is a linear extension. So the search is over *compatible sets of pins*:
-if all pins are compatible, there is nothing to search; else a mixed integer program chooses pins, no two of which cannot
-be had together. Where it selects an incompatible set, it learns that the positions up to t are filled by an order ideal
+if all pins are compatible, there is nothing to search; else a mixed integer program chooses pins, no two of which
+exclude each other. Where it selects an incompatible set, it learns that the positions up to t are filled by an order ideal
 (a set of elements that can take the first positions), for the t where Hall's condition fails, and chooses again. With
 ideals at all times it cannot select an incompatible set, so it ends, and is exact.
 
 Why not hand the paper's program to ``scipy.optimize.milp`` and be done? Measured (HiGHS, one core): with constraints in
 their strongest form, "an ideal fills the first t positions" for every t, it takes 0.02 s at d = 10, 0.3–1.3 s at d = 40
-and 1–25 s at d = 83 where the order is sparse; the search over pins takes 0.01–0.1 s at d = 40 and 0.01–2 s at d = 83. The assignment
-problem (``scipy.optimize.linear_sum_assignment``) is this one without the order.
+and 1–25 s at d = 83 where the order is sparse; the search over pins takes 0.01–0.1 s at d = 40 and 0.01–2 s at d = 83.
+The assignment problem (``scipy.optimize.linear_sum_assignment``) is this one without the order.
 """
 
 from collections.abc import Iterator, Sequence
