@@ -12,9 +12,8 @@ The walk, front to back:
 ``blas``         the product that the accumulator is made of
 ``counts``       rows divided by their depth, and the noise of counting
 ``adjust``       covariates regressed out
-``pilot``        a small sample of rows that does not depend on their order
 ``cloud``        center and scatter of a context, and how much a row weighs by its distance
-``robust``       the weights of all rows: those far from the others count less
+``robust``       the weights of all rows, those far from the others counting less; first of a small sample
 ``moments``      ``Moments``, what everything after this room works from
 ``checks``       what moments must satisfy, and what every method needs of them
 ``stream``       the public door for data larger than memory; their samples once more

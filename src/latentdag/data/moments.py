@@ -17,17 +17,15 @@ import numpy as np
 
 from latentdag.core.linalg import PooledWhitening, range_axes, range_basis, symmetrize, whiten_pooled
 from latentdag.data import labels as lb
-from latentdag.data.accumulate import EVERY_ROW, ContextSums, Sums, by_context, merged_sums
+from latentdag.data.accumulate import EVERY_ROW, ContextSums, Sums, merged_sums
 from latentdag.data.adjust import adjusted
 from latentdag.data.basis import Basis, Rank, Shared, check_rank, layout
 from latentdag.data.checks import check_counts, check_covariance, check_distinct, check_noise, check_sizes, check_values
 from latentdag.data.collinear import FineScale
 from latentdag.data.counts import inverse_depths, log_rates, rates_of, with_counting_noise
-from latentdag.data.matrices import check_finite, taken
 from latentdag.data.passes import Walk
-from latentdag.data.pilot import PILOT_ROWS, ROWS_PER_FEATURE, pilot_rows, row_keys
 from latentdag.data.prepare import Plan, prepare, require_memory
-from latentdag.data.robust import Weighing, again, pilot_weighing, warn_of_outliers
+from latentdag.data.robust import again, pilot_weighing, warn_of_outliers
 from latentdag.data.schema import Layout
 from latentdag.data.sources.annotated import AnnDataReader, check_cells, chosen_features, obs_column
 from latentdag.data.sources.opening import open_source
@@ -660,7 +658,7 @@ def _of_reader(reader: Reader, asked: _Asked, walk: Walk) -> Moments:
     n_covariates = 0 if plan.C is None else plan.C.shape[1]
     reader, plan = asked.rates(reader, plan, walk)
     if asked.robust:
-        plan = replace(plan, weigh=_pilot(reader, plan, walk))
+        plan = replace(plan, weigh=pilot_weighing(reader, plan, partial(walk.map, reader, plan), walk.memory_limit))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConfoundedCovariateWarning)  # it comes with the moments in the end
             plan = replace(plan, weigh=again(_of_all_columns(reader, plan, walk), n_covariates))
@@ -745,26 +743,6 @@ def _check_counted(counts: bool, depth: Any, scale: str, adjust: Any, robust: bo
         raise ValueError("robust=True is not for counts: rows that weigh less do not have the noise that counting adds")
     if scale == "log" and adjust is not None:
         raise ValueError("adjust is not for scale='log': single rows have no logarithms of rates to be regressed")
-
-
-def _pilot(reader: Reader, plan: Plan, walk: Walk) -> Weighing:
-    """Return the weights that follow from a small sample of the rows; the sample depends on what the rows hold only."""
-    size, p = np.bincount(plan.codes), len(reader.feature_names)
-    most = max(PILOT_ROWS, ROWS_PER_FEATURE * p)
-    extra = 8 * p * int(np.minimum(size, most).sum()) + plan.block_bytes()
-    require_memory(reader.name, len(plan.contexts), len(plan.names), 3, extra, walk.memory_limit)
-    chosen = np.ones(len(plan.codes), dtype=bool)
-    if size.max() > most:
-        chosen = pilot_rows(np.concatenate(walk.map(reader, plan, row_keys, plan.codes)), plan.codes, most)
-    rows, codes = np.concatenate(walk.map(reader, plan, taken, chosen)), plan.codes[chosen]
-    with naming_source(reader.name):
-        for k, group in by_context(codes):
-            check_finite(rows[group], np.flatnonzero(chosen)[group], plan.contexts[k], plan.names)
-            largest = np.abs(rows[group]).max(axis=0)
-            check_sizes(largest[None], np.zeros((1, p, p)), [plan.contexts[k]], plan.names)
-        if plan.C is not None:
-            rows = np.hstack([rows, plan.C[chosen]])
-        return pilot_weighing(rows, codes, plan.contexts, plan.names, len(plan.names) - p)
 
 
 def _of_sums(

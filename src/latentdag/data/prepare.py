@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from latentdag.data import labels as lb
 from latentdag.data.accumulate import SPARSE_BELOW, Accumulator, by_context, density
 from latentdag.data.collinear import fine_axes
 from latentdag.data.matrices import as_dense, warn_of_counts
-from latentdag.data.robust import Weighing
 from latentdag.data.sources.opening import covariates
 from latentdag.data.sources.reader import Reader, digest, naming_source
+
+if TYPE_CHECKING:  # weights come from a first pass
+    from latentdag.data.robust import Weighing
 
 #: Rows that a block should hold of every context: products of fewer rows are slow.
 ROWS_PER_CONTEXT = 2048
@@ -72,7 +74,7 @@ class Plan:
     axes: np.ndarray
     block_rows: int
     counted: bool = False
-    weigh: Weighing | None = None
+    weigh: "Weighing | None" = None
     divided: bool = False
     pooled: bool = False
     dimensions: str = ""

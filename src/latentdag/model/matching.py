@@ -9,9 +9,9 @@ elements between them at p + 1 + b or later, and likewise from above. Unit jobs 
 order fit on one machine iff no interval of positions is the only place for more elements than it has room for (Hall's
 condition), and then "the most urgent first" is a linear extension. So the search is over *compatible sets of pins*:
 if all pins are compatible, there is nothing to search; else a mixed integer program chooses pins, no two of which
-exclude each other. Where it selects an incompatible set, it learns that the positions up to t are filled by an order ideal
-(a set of elements that can take the first positions), for the t where Hall's condition fails, and chooses again. With
-ideals at all times it cannot select an incompatible set, so it ends, and is exact.
+exclude each other. Where it selects an incompatible set, it learns that the positions up to t are filled by an order
+ideal (a set of elements that can take the first positions), for the t where Hall's condition fails, and chooses again.
+With ideals at all times it cannot select an incompatible set, so it ends, and is exact.
 
 Why not hand the paper's program to ``scipy.optimize.milp`` and be done? Measured (HiGHS, one core): with constraints in
 their strongest form, "an ideal fills the first t positions" for every t, it takes 0.02 s at d = 10, 0.3–1.3 s at d = 40
