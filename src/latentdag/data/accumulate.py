@@ -17,7 +17,6 @@ along their principal axes (:mod:`latentdag.data.collinear`).
 """
 
 import os
-import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -156,7 +155,7 @@ class Accumulator:
         self.scatters = np.zeros((size, p, p))  # about the pilots; lower triangles
         self.axes = np.zeros((0, p)) if axes is None else axes
         self.along = np.zeros((size, len(self.axes), len(self.axes)))  # the same along the axes
-        self.threads, self._local = threads, threading.local()
+        self.threads = threads
         self.chunk = max(CHUNK_ROWS, CHUNK_VALUES // p)
 
     def add(self, block: Any, codes: np.ndarray, rows: np.ndarray, covariates: np.ndarray | None = None) -> None:
@@ -209,21 +208,15 @@ class Accumulator:
     ) -> None:
         """Add the rows of one context, a chunk at a time; ``job`` is its position and the places of its rows."""
         p, (k, group) = block.shape[1], job
+        room = np.empty((min(self.chunk, len(group)), len(self.feature_names)))
         for start in range(0, len(group), self.chunk):
             chosen = group[start : start + self.chunk]
-            part = self._buffer(len(chosen))
-            taken = block[chosen]
+            part, taken = room[: len(chosen)], block[chosen]
             part[:, :p] = as_dense(taken)
             if covariates is not None:
                 part[:, p:] = covariates[chosen]
             if not self._add_chunk(k, part):
                 check_finite(taken, rows[chosen], self.contexts[k], self.feature_names)
-
-    def _buffer(self, n: int) -> np.ndarray:
-        """Return room for n rows in float64; every call of one thread returns the same memory."""
-        if not hasattr(self._local, "buffer") or len(self._local.buffer) < n:
-            self._local.buffer = np.empty((n, len(self.feature_names)))
-        return self._local.buffer[:n]
 
     @_QUIET
     def _add_chunk(self, k: int, part: np.ndarray) -> bool:

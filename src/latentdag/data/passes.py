@@ -177,8 +177,6 @@ def block_map(reader: Reader, block_rows: int, function: Callable[..., Any], bes
         with naming_source(reader.name):
             made.append(function(block, beside[row : row + block.shape[0]]))
         row += block.shape[0]
-    if row != reader.n_rows:
-        raise ValueError(f"{reader.name} has {row} rows, but there are {reader.n_rows} labels")
     return made
 
 
@@ -189,8 +187,6 @@ def _add_blocks(
     row, wanted, sample = done * plan.block_rows, plan.sample(), [(plan.codes[:0], np.zeros((0, len(plan.names))))]
     for block in ahead(_blocks(reader, plan, row)):
         here = slice(row, row + block.shape[0])
-        if here.stop > reader.n_rows:
-            raise ValueError(f"{reader.name} has more rows than labels ({reader.n_rows}): one label per row is needed")
         with naming_source(reader.name):
             sums.add(block, plan.codes[here], np.arange(here.start, here.stop), plan.covariates(here))
         if wanted is not None:
@@ -201,8 +197,6 @@ def _add_blocks(
             bar.say("writing a checkpoint")
             file.write(sums, done)
             bar.say("")
-    if row < reader.n_rows:
-        raise ValueError(f"{reader.name} ends after {row} rows, but there are {reader.n_rows} labels")
     codes, rows = zip(*sample, strict=True)
     return None if wanted is None else (np.concatenate(codes), np.concatenate(rows))
 

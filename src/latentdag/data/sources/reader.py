@@ -81,11 +81,25 @@ class Reader:
         return list(self.all_features) if self.chosen is None else [self.all_features[j] for j in self.chosen]
 
     def blocks(self, step: int, start: int = 0) -> Iterator[Any]:
-        """Yield rows from ``start`` on, ``step`` at a time (the last block may be shorter): ndarray or csr (n, p)."""
+        """Yield rows from ``start`` on, ``step`` at a time (the last block may be shorter): ndarray or csr (n, p).
+
+        Raises
+        ------
+        ValueError
+            If there are more or fewer rows than labels.
+        """
+        row = start
         with reading(self.name) if self.on_disk else nullcontext():
             for block in self._blocks(step, start):
                 matrix = as_rows(block, self.name)
+                row += matrix.shape[0]
+                if row > self.n_rows:
+                    raise ValueError(
+                        f"{self.name} has more rows than labels ({self.n_rows}): one label per row is needed"
+                    )
                 yield matrix if self.chosen is None or self.selects else matrix[:, self.chosen]
+        if row < self.n_rows:
+            raise ValueError(f"{self.name} ends after {row} rows, but there are {self.n_rows} labels")
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         raise NotImplementedError
