@@ -9,7 +9,6 @@ The walk, front to back:
 ``dask_pass``    adds up a Dask array where its chunks are
 ``basis``        dimensions that all contexts share, found in a first pass
 ``accumulate``   the one accumulator behind both passes
-``blas``         the product that the accumulator is made of
 ``counts``       rows divided by their depth, and the noise of counting
 ``adjust``       covariates regressed out
 ``cloud``        center and scatter of a context, and how much a row weighs by its distance

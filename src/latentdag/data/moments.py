@@ -306,12 +306,11 @@ class Moments:
         if self.noise is None:
             return self
         shared = np.average(self.noise, axis=0, weights=self.counts)
-        if self.basis is not None:
-            even = np.broadcast_to(shared, self.noise.shape).copy()
-            return replace(self, covariances=self.covariances - (self.noise - shared), noise=even)
-        evened = self.covariances.copy()
-        np.einsum("kii->ki", evened)[:] -= self.noise - shared
-        return replace(self, covariances=evened, noise=np.broadcast_to(shared, self.noise.shape).copy())
+        apart = self.noise - shared
+        if self.basis is None:  # variances of single features
+            apart = apart[:, :, None] * np.eye(self.n_features)
+        even = np.broadcast_to(shared, self.noise.shape).copy()
+        return replace(self, covariances=self.covariances - apart, noise=even)
 
     def log_rates(self) -> "Moments":
         """Return the moments of logarithms of rates, from those of the rates of counts; for rates that are log-normal.

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from latentdag.data.accumulate import OUTLYING, Sums, by_context
-from latentdag.data.adjust import RANK_TOLERANCE, coefficients, residual_covariances, solved
+from latentdag.data.adjust import coefficients, residual_covariances, solved, within_contexts
 from latentdag.data.checks import check_sizes
 from latentdag.data.cloud import CLEAN, Cloud, settled
 from latentdag.data.matrices import check_finite, dense_rows, taken
@@ -191,25 +191,29 @@ def pilot_weighing(reader: Reader, plan: Plan, over: Callable[..., list[Any]], m
     if size.max() > most:
         chosen = pilot_rows(np.concatenate(over(row_keys, plan.codes)), plan.codes, most)
     X, C = np.concatenate(over(taken, chosen)), None if plan.C is None else plan.C[chosen]
-    groups = dict(by_context(plan.codes[chosen]))
+    codes = plan.codes[chosen]
     with naming_source(reader.name):
-        for k, group in groups.items():
+        for k, group in by_context(codes):
             check_finite(X[group], np.flatnonzero(chosen)[group], plan.contexts[k], plan.names)
             check_sizes(np.abs(X[group]).max(axis=0)[None], np.zeros((1, p, p)), [plan.contexts[k]], plan.names)
-        return _settled(X, C, list(groups.values()), plan)
+        return _settled(X, C, codes, plan)
 
 
-def _settled(X: np.ndarray, C: np.ndarray | None, groups: list[np.ndarray], plan: Plan) -> Weighing:
+def _settled(X: np.ndarray, C: np.ndarray | None, codes: np.ndarray, plan: Plan) -> Weighing:
     """Return the weights of the rows of a pilot, (n, p) and covariates (n, c), on which they and moments agree."""
-    beta = None if C is None else _first_beta(X, C, groups)
+    groups = [group for _, group in by_context(codes)]
+    near, beta = X.copy(), None
+    if C is not None:
+        for group in groups:  # what an intercept takes up should cost no digits
+            near[group] -= np.median(X[group], axis=0)
+        beta = _first_beta(near, C, codes)
     for _ in range(1 if C is None else ROUNDS):
         Y = X if C is None else X - C @ beta
         found = [settled(Y[group]) for group in groups]
         if C is not None:
             w = np.empty(len(X))
-            for group, (_, own) in zip(groups, found, strict=True):
-                w[group] = own
-            beta = _weighted_beta(X, C, w, groups)
+            w[np.concatenate(groups)] = np.concatenate([own for _, own in found])
+            beta = _weighted_beta(near, C, w, codes)
     for label, group, (cloud, w) in zip(plan.contexts, groups, found, strict=True):
         _check_cloud(Y[group], cloud, w, label, plan.names)
     return Weighing(tuple(cloud for cloud, _ in found), beta)
@@ -233,29 +237,22 @@ def _check_cloud(X: np.ndarray, cloud: Cloud, w: np.ndarray, label: Hashable, na
         )
 
 
-def _first_beta(X: np.ndarray, C: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Return coefficients (c, p) of the covariates by least absolute distances, about the contexts' medians."""
-    Y = X.copy()
-    for group in groups:
-        Y[group] -= np.median(X[group], axis=0)
-    size = np.abs(Y).mean(axis=0)
+def _first_beta(X: np.ndarray, C: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return coefficients (c, p) of the covariates by least absolute distances; rows are about contexts' medians."""
+    size = np.abs(X).mean(axis=0)
     size = np.where(size > 0, size, 1.0)
     beta = np.zeros((C.shape[1], X.shape[1]))
     for _ in range(10):
-        far = np.linalg.norm((Y - C @ beta) / size, axis=1)
-        beta = _weighted_beta(X, C, 1 / np.maximum(far, 1e-3 * np.median(far) or 1.0), groups)
+        far = np.linalg.norm((X - C @ beta) / size, axis=1)
+        beta = _weighted_beta(X, C, 1 / np.maximum(far, 1e-3 * np.median(far) or 1.0), codes)
     return beta
 
 
-def _weighted_beta(X: np.ndarray, C: np.ndarray, w: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
+def _weighted_beta(X: np.ndarray, C: np.ndarray, w: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Return the weighted least squares (c, p) of features on covariates, with one intercept per context."""
-    X, within = X.copy(), C.copy()
-    for group in groups:
-        share = w[group] / max(w[group].sum(), 1e-300)
-        X[group] -= share @ X[group]
-        within[group] -= share @ C[group]
-    within[:, (within**2).sum(axis=0) <= RANK_TOLERANCE * (C**2).sum(axis=0)] = 0.0
-    return solved((w[:, None] * within).T @ within, (w[:, None] * within).T @ X)
+    within = within_contexts(C, codes, w)
+    weighted = (w[:, None] * within).T
+    return solved(weighted @ within, weighted @ X)
 
 
 def warn_of_outliers(m: "Moments", codes: np.ndarray, rows: np.ndarray) -> None:

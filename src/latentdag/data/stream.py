@@ -13,7 +13,7 @@ import numpy as np
 
 from latentdag.data import labels as lb
 from latentdag.data.accumulate import OUTLYING
-from latentdag.data.adjust import RANK_TOLERANCE, solved
+from latentdag.data.adjust import solved, within_contexts
 from latentdag.data.basis import Basis
 from latentdag.data.cloud import Cloud
 from latentdag.data.counts import inverse_depths, rates_of
@@ -167,7 +167,8 @@ class Pieces:
             step = self.block_rows or max(1, FEW_VALUES // len(reader.all_features))
             rows = self._rates(reader, step) if self.counts else reader
             if C is not None and self._beta is None:
-                self._beta = _coefficients(rows.blocks(step), C, codes)
+                within = within_contexts(C, codes)
+                self._beta = solved(within.T @ within, sum(block_map(rows, step, _cross, within)))
             first = 0
             for block in rows.blocks(step):
                 here = slice(first, first := first + block.shape[0])
@@ -181,16 +182,8 @@ class Pieces:
         return rates_of(reader, self._inverse, step)
 
 
-def _coefficients(blocks: Iterable[Any], C: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Return :func:`latentdag.data.adjust.coefficients` from the samples themselves, in one pass over them."""
-    counts = np.bincount(codes)
-    means = np.array([np.bincount(codes, weights=column) / counts for column in C.T]).T
-    within = C - means[codes]
-    within[:, (within**2).sum(axis=0) <= RANK_TOLERANCE * (C**2).sum(axis=0)] = 0.0
-    cross, first = np.zeros(()), 0
-    for block in blocks:
-        cross = cross + within[first : (first := first + block.shape[0])].T @ as_dense(block)
-    return solved(within.T @ within, cross)
+def _cross(block: Any, within: np.ndarray) -> np.ndarray:
+    return np.asarray(within.T @ as_dense(block))
 
 
 def pieces(

@@ -135,29 +135,21 @@ class Intervention:
 
     def rescaled(self, scale: Mapping[str, float]) -> "Intervention":
         """Return the same intervention with every latent measured in units of ``scale``."""
-        return Intervention.of_changes(
-            {
-                name: replace(
-                    change,
-                    variance=None if change.variance is None else change.variance / float(scale[name]) ** 2,
-                    shift=change.shift / float(scale[name]),
-                    weights=change.weights
-                    and {p: w * float(scale[p] / scale[name]) for p, w in change.weights.items()},
-                )
-                for name, change in self.changes.items()
-            }
-        )
+        made = {}
+        for name, change in self.changes.items():
+            own = float(scale[name])
+            variance = None if change.variance is None else change.variance / own**2
+            weights = change.weights and {p: w * float(scale[p]) / own for p, w in change.weights.items()}
+            made[name] = replace(change, variance=variance, shift=change.shift / own, weights=weights)
+        return Intervention.of_changes(made)
 
     def renamed(self, names: Mapping[str, str]) -> "Intervention":
         """Return the same intervention with latents called by other names; names left out stay."""
-        return Intervention.of_changes(
-            {
-                names.get(name, name): replace(
-                    change, weights=change.weights and {names.get(p, p): w for p, w in change.weights.items()}
-                )
-                for name, change in self.changes.items()
-            }
-        )
+        made = {}
+        for name, change in self.changes.items():
+            weights = change.weights and {names.get(p, p): w for p, w in change.weights.items()}
+            made[names.get(name, name)] = replace(change, weights=weights)
+        return Intervention.of_changes(made)
 
     @classmethod
     def combine(cls, parts: Iterable["Intervention"]) -> "Intervention":
