@@ -121,8 +121,8 @@ class Accumulator:
         To add up scatters of ``axes @ x`` too, where features are nearly collinear; dense products only.
     weigh : Weigh, optional
         Every row counts as much as this says; dense products only.
-    divided : bool
-        Rows are counts divided by their depth; the last covariate is 1 / depth.
+    divided : int
+        How many columns are counts divided by their depth; then the last covariate is 1 / depth.
     pooled : bool
         All rows are summed as one context, and of each context only the sum of its rows is kept; of counts, also the
         sum of rates per depth.
@@ -139,11 +139,11 @@ class Accumulator:
         threads: int = 1,
         axes: np.ndarray | None = None,
         weigh: Weigh | None = None,
-        divided: bool = False,
+        divided: int = 0,
         pooled: bool = False,
     ):
         # sums of each context's rows, and of rates per depth: they need no more room than the names
-        self.groups = np.zeros((len(contexts) if pooled else 0, (1 + divided) * len(feature_names) - divided))
+        self.groups = np.zeros((len(contexts) if pooled else 0, len(feature_names) + divided))
         self.contexts = contexts = EVERY_ROW if pooled else contexts
         self.feature_names, self.sparse_products = feature_names, sparse_products
         size, p = len(contexts), len(feature_names)

@@ -6,6 +6,7 @@ collinear. Then it is known how much memory the covariances need, and whether th
 """
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -60,7 +61,7 @@ class Plan:
     block_rows : rows of a block
     counted : whether the values look like raw counts
     weigh : weights of the rows, or None where all weigh the same
-    divided : whether rows are counts divided by their depth; the last covariate is then 1 / depth
+    divided : how many columns are counts divided by their depth; the last covariate is then 1 / depth
     pooled : whether all rows are summed as one context, with the sum of the rows of each context beside
     dimensions : where the features are shared dimensions, what these depend on besides the source; else ""
     """
@@ -75,7 +76,7 @@ class Plan:
     block_rows: int
     counted: bool = False
     weigh: "Weighing | None" = None
-    divided: bool = False
+    divided: int = 0
     pooled: bool = False
     dimensions: str = ""
 
@@ -96,7 +97,7 @@ class Plan:
         """Return the plan for counts that are divided by depths whose inverses (n,) these are."""
         C = inverse[:, None] if self.C is None else np.column_stack([self.C, inverse])
         names = (*self.names, "1 / depth")
-        return replace(self, names=names, C=C, axes=np.zeros((0, len(names))), divided=True)
+        return replace(self, names=names, C=C, axes=np.zeros((0, len(names))), divided=len(names) - C.shape[1])
 
     def sample(self) -> np.ndarray | None:
         """Return which rows (n,) to look at for outliers, evenly spaced in each context, or None for none.
@@ -250,29 +251,17 @@ def require_memory(
 
 def available() -> int | None:
     """Return the bytes that this process may still take, or None if the system does not tell."""
-    found = [size for size in (_free(), _left_in_group()) if size is not None]
-    return min(found) if found else None
-
-
-def _free() -> int | None:
-    """Return the bytes that Linux calls available, or None elsewhere."""
-    try:
+    found = []
+    with suppress(OSError, StopIteration, ValueError):  # what Linux calls available
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return None
-
-
-def _left_in_group() -> int | None:
-    """Return the bytes left to this process's container, which often has less than the machine."""
-    try:
+        found.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")))
+    with suppress(OSError, ValueError):  # what is left to this process's container; "max" is no number
         group = Path("/sys/fs/cgroup")
-        limit, used = (group / "memory.max").read_text().strip(), int((group / "memory.current").read_text())
+        limit, used = int((group / "memory.max").read_text()), int((group / "memory.current").read_text())
         counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         used -= int(counts.get("inactive_file", 0))  # cached files make room when asked
-        return None if limit == "max" else max(int(limit) - used, 0)
-    except (OSError, ValueError):
-        return None
+        found.append(max(limit - used, 0))
+    return min(found, default=None)
 
 
 def _size(size: float) -> str:
