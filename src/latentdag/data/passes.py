@@ -1,6 +1,6 @@
-"""One pass over the rows of a source, a block at a time, that can go on where a killed run stopped; or Dask's.
+"""Walks over the rows of a source: a block at a time, here or where Dask has its chunks.
 
-A file keeps the sums so far, and what they are sums of.
+A walk in order can go on where a killed run stopped: a file keeps the sums so far, and what they are sums of.
 """
 
 import os
