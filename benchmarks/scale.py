@@ -32,7 +32,7 @@ import numpy as np
 from scipy import sparse
 
 import latentdag as ld
-from latentdag.data import basis, moments, passes, prepare
+from latentdag.data import basis, passes, prepare
 from latentdag.data.sources.reader import ArrayReader
 
 SEED, PROGRAMS, IDLE = 3, 30, 0.25
@@ -104,7 +104,7 @@ def analyse(path, contexts, fit_seconds):
 
         return wrapped
 
-    moments._Asked.sums = timed("passes", moments._Asked.sums)
+    passes.Walk.sums = timed("passes", passes.Walk.sums)
     basis.Shared.of = timed("pooled", basis.Shared.of)
     basis.Shared.basis = timed("dimensions", basis.Shared.basis)
     began = now()
@@ -174,7 +174,7 @@ def rates(p, rows=8192):
         plain = time.process_time() - began
         plan = prepare.prepare(ArrayReader(X, labels), 0, None, None, dense=False, counts=False, pooled=True)
         began = time.process_time()
-        passes.block_sums(ArrayReader(X, labels), plan, progress=False)
+        passes.Walk(None, 30.0, False, None, None).sums(ArrayReader(X, labels), plan)
         found.append((plain / (time.process_time() - began), plain))
     print(json.dumps({"share": statistics.median(share for share, _ in found),
                       "gflops": rows * p**2 / statistics.median(t for _, t in found) / 1e9}))  # fmt: skip

@@ -10,11 +10,10 @@ from typer.testing import CliRunner
 
 import latentdag as ld
 from latentdag.cli.app import app
-from latentdag.data.sources.mtx import read_matrix
 
 from differential import outcome, wrong_numbers
 from doors import Refused
-from formats import Data, written
+from formats import Data, read_matrix, written
 from fuzzing import arguments, damaged_copy
 from random_rows import Case
 

@@ -1,5 +1,6 @@
 """One data set in every format that the readers know."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import zarr
-from scipy import sparse
-
-from latentdag.data.sources.mtx import read_matrix
+from scipy import io, sparse
 
 
 @dataclass
@@ -150,6 +149,13 @@ def _annotated(data, kind, folder):
         return ad.read_h5ad(folder / "x.h5ad", backed="r")[backwards], "context", options
     data.adata.write_h5ad(folder / "x.h5ad")
     return (ad.read_h5ad(folder / "x.h5ad", backed="r") if kind == "backed" else folder / "x.h5ad"), "context", options
+
+
+def read_matrix(path):
+    """A MatrixMarket file as scipy reads it; the kind of sparse matrix depends on scipy's version."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*spmatrix", category=DeprecationWarning)
+        return io.mmread(path)
 
 
 def _mtx(data, kind, folder):

@@ -73,8 +73,8 @@ def test_no_task_holds_the_covariances_of_all_contexts(monkeypatch):
     made = []
     partial, merged = dask_pass._partial, dask_pass._merged
 
-    def watched(pieces, about, axes):
-        out = partial(pieces, about, axes)
+    def watched(empty, first, pieces):
+        out = partial(empty, first, pieces)
         made.append((sum(len(piece[1]) for piece in pieces), len(out)))
         return out
 

@@ -281,6 +281,23 @@ def test_counts_keep_their_noise_in_every_context():
 # ---- faults ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("split_every", [None, 4])
+@pytest.mark.parametrize("seed", range(2))
+def test_counts_with_covariates_are_the_moments_of_the_rates_in_a_basis(seed, split_every):
+    rng = np.random.default_rng(seed)
+    depth, batch = rng.uniform(0.5, 2, 1500), rng.normal(size=(1500, 2))
+    programs = np.exp(0.3 * rng.normal(size=(1500, 2)) @ rng.normal(size=(2, 12)))
+    X = rng.poisson(depth[:, None] * programs * np.exp(0.2 * batch @ rng.normal(size=(2, 12))) * 20)
+    labels = np.repeat(["control", "A", "B"], 500)
+    source = X if split_every is None else da.from_array(X, chunks=(400, -1))
+    options = {"counts": True, "depth": depth, "adjust": batch, "split_every": split_every}
+    full, r = (stream.moments(source, labels, "control", rank=rank, **options) for rank in (None, 3))
+    W = r.basis.W
+    np.testing.assert_allclose(r.covariances, W @ full.covariances @ W.T, rtol=1e-8, atol=1e-8)
+    apart = full.noise - np.average(full.noise, axis=0, weights=full.counts)
+    np.testing.assert_allclose(r.noise - np.eye(3), np.stack([W * extra @ W.T for extra in apart]), atol=1e-8)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

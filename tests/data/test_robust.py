@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import latentdag as ld
 from latentdag.cli.app import app
 from latentdag.data.cloud import cuts, falling
-from latentdag.data.pilot import pilot_rows, row_keys
+from latentdag.data.robust import pilot_rows, row_keys
 from latentdag.errors import OutlierWarning
 from latentdag.estimator import LatentDAG
 

@@ -20,7 +20,7 @@ from scipy import sparse
 
 import latentdag as ld
 from latentdag import stream
-from latentdag.data import accumulate, blas, prepare
+from latentdag.data import accumulate, prepare
 from latentdag.data.passes import ProgressFile
 from latentdag.data.sources.reader import ahead, rebatch
 from latentdag.data.stream import context_blocks
@@ -113,8 +113,8 @@ def test_symmetric_updates_are_products(seed, n, p):
     rng = np.random.default_rng(seed)
     X, S = rng.normal(size=(n, p)), rng.normal(size=(p, p))
     before = S.copy()
-    blas.add_gram(X, S)
-    blas.add_gram(X[:1], S, -2.0)
+    accumulate.add_gram(X, S)
+    accumulate.add_gram(X[:1], S, -2.0)
     np.testing.assert_allclose(np.tril(S), np.tril(before + X.T @ X - 2 * np.outer(X[0], X[0])), atol=1e-10)
     np.testing.assert_array_equal(np.triu(S, 1), np.triu(before, 1))
     accumulate.mirror_lower(S)
@@ -124,7 +124,7 @@ def test_symmetric_updates_are_products(seed, n, p):
 @pytest.mark.parametrize("wrong", [np.ones((3, 2), np.float32), np.ones((3, 4))[:, ::2], np.ones((3, 5))])
 def test_blas_is_not_given_what_it_cannot_read(wrong):
     with pytest.raises(ValueError, match=r"BLAS needs|cannot add"):
-        blas.add_gram(wrong, np.zeros((2, 2)))
+        accumulate.add_gram(wrong, np.zeros((2, 2)))
 
 
 @pytest.mark.parametrize("kind", ["ndarray", "pandas", "parquet", "csv", "h5ad", "mtx"])

@@ -84,7 +84,7 @@ def test_intervene_says_what_is_wrong():
         model.intervene({})
     with pytest.raises(ValueError, match="kind must be one of"):
         model.intervene({"c1": 2.0}, kind="hard")
-    with pytest.raises(ValueError, match="must be positive, got -1"):
+    with pytest.raises(ValueError, match="must be positive and finite, got -1"):
         model.intervene({"c1": -1.0})
     with pytest.raises(ValueError, match="no structural matrix"):
         _ = model.intervene({"c1": 0.0}, kind="do").structural

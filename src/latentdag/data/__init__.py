@@ -5,14 +5,13 @@ The walk, front to back:
 ===============  ===============================================================================
 ``sources``      a reader for each kind of source; it knows its labels and yields blocks of rows
 ``prepare``      the plan: contexts, control, covariates, a first look at the rows, memory
-``passes``       adds up blocks in order, and can go on where a killed run stopped
+``passes``       walks over the rows: blocks in order, going on where a killed run stopped, or
+                 those of Dask in place
 ``dask_pass``    adds up a Dask array where its chunks are
-``basis``        dimensions that all contexts share, found in a first pass
+``basis``        dimensions that all contexts share, found in a first pass, and the rows in them
 ``accumulate``   the one accumulator behind both passes
-``blas``         the product that the accumulator is made of
-``counts``       rows divided by their depth, and the noise of counting
+``counts``       counts read as rates, and the noise of counting
 ``adjust``       covariates regressed out
-``pilot``        a small sample of rows that does not depend on their order
 ``cloud``        center and scatter of a context, and how much a row weighs by its distance
 ``robust``       the weights of all rows: those far from the others count less
 ``moments``      ``Moments``, what everything after this room works from

@@ -16,8 +16,8 @@ to 94 % (p = 100 to 2,000). The few data that need them, features collinear to m
 along their principal axes (:mod:`latentdag.data.collinear`).
 """
 
+import ctypes
 import os
-import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,10 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import cython_blas
 
-from latentdag.data.blas import add_gram
 from latentdag.data.collinear import two_sum
-from latentdag.data.counts import rates
 from latentdag.data.matrices import as_dense, check_finite, is_sparse
 
 #: Share of values that are not zero below which sparse products are faster than dense ones (benchmarks/moments.py).
@@ -70,10 +69,10 @@ class Sums(NamedTuple):
         Axes of nearly collinear features; none, q = 0, where nothing is collinear.
     along : (K, q, q) scatters of ``axes @ x``
     outlying : (K,) rows that weigh less than half
+    totals : (G, p)
+        Where all rows were summed as one context, the sum of the rows of each context; else none, G = 0.
     sample : positions of contexts (m,) and rows (m, p), or None
         Some of the rows, to look whether a few of them carry much.
-    totals : (G, p), or None
-        Where all rows were summed as one context: the sum of the rows of each context.
     """
 
     counts: np.ndarray
@@ -82,13 +81,22 @@ class Sums(NamedTuple):
     axes: np.ndarray
     along: np.ndarray
     outlying: np.ndarray
+    totals: np.ndarray
     sample: tuple[np.ndarray, np.ndarray] | None = None
-    totals: np.ndarray | None = None
+
+    def of(self, k: int) -> "ContextSums":
+        """Return the sums of the context at a position."""
+        return self.counts[k], self.means[k], self.scatters[k], self.along[k], self.outlying[k], self.totals
+
+    @classmethod
+    def together(cls, parts: Sequence["ContextSums"], axes: np.ndarray) -> "Sums":
+        """Return the sums of several contexts, in their order."""
+        counts, means, scatters, along, outlying, totals = (np.array(part) for part in zip(*parts, strict=True))
+        return cls(counts, means, scatters, axes, along, outlying, totals[0])
 
 
-#: Sums of one context: count, mean (2, p), scatter, scatter along axes, outlying rows. Scatters are whole or packed
-#: lower triangles.
-ContextSums = tuple[float, np.ndarray, np.ndarray, np.ndarray, int]
+#: Sums of one context: count, mean (2, p), scatter, scatter along axes, outlying rows, totals.
+ContextSums = tuple[float, np.ndarray, np.ndarray, np.ndarray, int, np.ndarray]
 
 #: What all rows together are called, where they are summed as one context.
 EVERY_ROW = ("all rows",)
@@ -113,10 +121,11 @@ class Accumulator:
         To add up scatters of ``axes @ x`` too, where features are nearly collinear; dense products only.
     weigh : Weigh, optional
         Every row counts as much as this says; dense products only.
-    divided : bool
-        Rows are counts, to be divided by their depth; the last covariate is 1 / depth.
+    divided : int
+        How many columns are counts divided by their depth; then the last covariate is 1 / depth.
     pooled : bool
-        All rows are summed as one context, and of each context only the sum of its rows is kept.
+        All rows are summed as one context, and of each context only the sum of its rows is kept; of counts, also the
+        sum of rates per depth.
     """
 
     #: Attributes that a checkpoint keeps.
@@ -130,13 +139,13 @@ class Accumulator:
         threads: int = 1,
         axes: np.ndarray | None = None,
         weigh: Weigh | None = None,
-        divided: bool = False,
+        divided: int = 0,
         pooled: bool = False,
     ):
         # sums of each context's rows, and of rates per depth: they need no more room than the names
-        self.groups = np.zeros((len(contexts) if pooled else 0, (1 + divided) * len(feature_names) - divided))
+        self.groups = np.zeros((len(contexts) if pooled else 0, len(feature_names) + divided))
         self.contexts = contexts = EVERY_ROW if pooled else contexts
-        self.feature_names, self.sparse_products, self.divided = feature_names, sparse_products, divided
+        self.feature_names, self.sparse_products = feature_names, sparse_products
         size, p = len(contexts), len(feature_names)
         self.weigh = weigh
         self.counts = np.zeros(size, dtype=np.int64 if weigh is None else np.float64)
@@ -147,7 +156,7 @@ class Accumulator:
         self.scatters = np.zeros((size, p, p))  # about the pilots; lower triangles
         self.axes = np.zeros((0, p)) if axes is None else axes
         self.along = np.zeros((size, len(self.axes), len(self.axes)))  # the same along the axes
-        self.threads, self._local = threads, threading.local()
+        self.threads = threads
         self.chunk = max(CHUNK_ROWS, CHUNK_VALUES // p)
 
     def add(self, block: Any, codes: np.ndarray, rows: np.ndarray, covariates: np.ndarray | None = None) -> None:
@@ -161,10 +170,8 @@ class Accumulator:
         covariates : (n, c), optional
             More columns, right of the block's.
         """
-        if self.divided and covariates is not None:
-            block = rates(block, covariates[:, -1], rows, self.feature_names)
         if len(self.groups):
-            self.groups += context_totals(len(self.groups), block, codes, covariates, self.divided).toarray()
+            self._add_totals(block, codes, covariates)
             codes = np.zeros_like(codes)
         one = partial(self._add_dense, block, rows, covariates)
         if self.sparse_products:
@@ -173,6 +180,17 @@ class Accumulator:
                 block = sparse.hstack([block, sparse.csr_matrix(covariates)], format="csr")
             one = partial(self._add_sparse, block, rows)
         self._share(one, sorted(by_context(codes), key=lambda job: -len(job[1])))
+
+    @_QUIET
+    def _add_totals(self, block: Any, codes: np.ndarray, covariates: np.ndarray | None) -> None:
+        """Add up the rows of each context; of counts, the sums of rates per depth are right of them."""
+        members = sparse.csr_matrix(
+            (np.ones(len(codes)), (codes, np.arange(len(codes)))), (len(self.groups), len(codes))
+        )
+        parts = [members @ part for part in (block, covariates) if part is not None]
+        if self.groups.shape[1] > len(self.feature_names) and covariates is not None:
+            parts.append(members.multiply(covariates[:, -1]).tocsr() @ block)
+        self.groups += sparse.hstack([sparse.csr_matrix(part) for part in parts], format="csr").toarray()
 
     def _share(self, one: Callable[[tuple[int, np.ndarray]], None], jobs: list[tuple[int, np.ndarray]]) -> None:
         """Run ``one`` on every job, one thread per context: BLAS's own threads wait for each other at every step."""
@@ -191,21 +209,15 @@ class Accumulator:
     ) -> None:
         """Add the rows of one context, a chunk at a time; ``job`` is its position and the places of its rows."""
         p, (k, group) = block.shape[1], job
+        room = np.empty((min(self.chunk, len(group)), len(self.feature_names)))
         for start in range(0, len(group), self.chunk):
             chosen = group[start : start + self.chunk]
-            part = self._buffer(len(chosen))
-            taken = block[chosen]
+            part, taken = room[: len(chosen)], block[chosen]
             part[:, :p] = as_dense(taken)
             if covariates is not None:
                 part[:, p:] = covariates[chosen]
             if not self._add_chunk(k, part):
                 check_finite(taken, rows[chosen], self.contexts[k], self.feature_names)
-
-    def _buffer(self, n: int) -> np.ndarray:
-        """Return room for n rows in float64; every call of one thread returns the same memory."""
-        if not hasattr(self._local, "buffer") or len(self._local.buffer) < n:
-            self._local.buffer = np.empty((n, len(self.feature_names)))
-        return self._local.buffer[:n]
 
     @_QUIET
     def _add_chunk(self, k: int, part: np.ndarray) -> bool:
@@ -296,14 +308,47 @@ class Accumulator:
             self._add_outer(-1.0 / n, total, k)
             mirror_lower(self.scatters[k])
             mirror_lower(self.along[k])
-        totals = self.groups if len(self.groups) else None
-        return Sums(self.counts, means, self.scatters, self.axes, self.along, self.outlying, totals=totals)
+        return Sums(self.counts, means, self.scatters, self.axes, self.along, self.outlying, self.groups)
 
 
 def _mean_within(part: np.ndarray) -> np.ndarray:
     """Return the mean of rows (p,), clipped to their range, so that the mean of equal values is exactly that value."""
     pilot = np.clip(part.mean(axis=0), part.min(axis=0), part.max(axis=0)) if len(part) else np.zeros(part.shape[1])
     return np.where(np.isfinite(pilot), pilot, 0.0)
+
+
+def _routine(name: str, n_arguments: int) -> Any:
+    """Return a routine of SciPy's BLAS. All its arguments are addresses, as Fortran wants them.
+
+    ``scipy.linalg.blas`` has it too, but holds Python's lock while it works, so that no other thread could read the
+    next block meanwhile. SciPy publishes the addresses of its BLAS for compiled code (``scipy.linalg.cython_blas``),
+    and ctypes lets go of the lock during a call.
+    """
+    capsule = vars(cython_blas)["__pyx_capi__"][name]
+    signature = ctypes.pythonapi.PyCapsule_GetName
+    signature.restype, signature.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    address = ctypes.pythonapi.PyCapsule_GetPointer
+    address.restype, address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    made = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * n_arguments)
+    return made(address(capsule, signature(capsule)))
+
+
+_syrk = _routine("dsyrk", 10)
+
+
+def add_gram(X: np.ndarray, into: np.ndarray, scale: float = 1.0) -> None:
+    """Add ``scale · Xᵀ X`` of rows X (n, p) to the lower triangle of a matrix (p, p); both C-ordered float64."""
+    for array in (X, into):
+        if array.dtype != np.float64 or not array.flags.c_contiguous:
+            raise ValueError(f"BLAS needs C-ordered float64 arrays, got {array.dtype} with strides {array.strides}")
+    if into.shape != (X.shape[1], X.shape[1]) or not into.flags.writeable:
+        raise ValueError(f"cannot add to an array of shape {into.shape}")
+    # To Fortran a C-ordered matrix is its own transpose: X is (p, n), and the lower triangle is the upper.
+    upper, plain = ctypes.c_char(b"U"), ctypes.c_char(b"N")
+    n, p = (ctypes.c_int(size) for size in X.shape)
+    alpha, beta = ctypes.c_double(scale), ctypes.c_double(1.0)
+    arguments: list[Any] = [upper, plain, p, n, alpha, X, p, beta, into, p]
+    _syrk(*[a.ctypes.data if isinstance(a, np.ndarray) else ctypes.addressof(a) for a in arguments])
 
 
 def mark_vanished(part: Any, S: np.ndarray) -> None:
@@ -340,21 +385,6 @@ def add_sparse_scatter(part: Any, into: np.ndarray) -> None:
         into[start:, start:stop] += (columns[start:] @ right).toarray()
 
 
-@_QUIET
-def context_totals(
-    n_contexts: int, block: Any, codes: np.ndarray, covariates: np.ndarray | None, divided: bool
-) -> sparse.csr_matrix:
-    """Return the sum of the rows of each context (K, p + c); the arguments are as for :meth:`Accumulator.add`.
-
-    Of rates of counts, the sums of rates per depth (K, p) are right of them.
-    """
-    members = sparse.csr_matrix((np.ones(len(codes)), (codes, np.arange(len(codes)))), (n_contexts, len(codes)))
-    parts = [members @ part for part in (block, covariates) if part is not None]
-    if divided and covariates is not None:
-        parts.append(members.multiply(covariates[:, -1]).tocsr() @ block)
-    return sparse.hstack([sparse.csr_matrix(part) for part in parts], format="csr")
-
-
 def density(block: Any) -> float:
     """Return the share of values that are not zero."""
     nonzero = block.count_nonzero() if is_sparse(block) else np.count_nonzero(block)
@@ -375,22 +405,22 @@ def merged_sums(parts: Sequence[ContextSums], axes: np.ndarray) -> ContextSums:
 
     Parameters
     ----------
-    parts : sums of one context, all with whole scatters or all with packed ones
+    parts : sums of one context
     axes : (q, p)
     """
-    n, mean, scatter, along, outlying = parts[0]
-    for m, other, more, further, beyond in parts[1:]:
+    n, mean, scatter, along, outlying, totals = parts[0]
+    for m, other, more, further, beyond, others in parts[1:]:
         gap = (other - mean).sum(axis=0)  # exactly zero for a feature that is constant
         weight = n * m / (n + m)
-        scatter = scatter + more + _outer(gap, weight, scatter.ndim)
-        along = along + further + _outer(axes @ gap, weight, along.ndim)
+        scatter = scatter + more + _outer(gap, weight)
+        along = along + further + _outer(axes @ gap, weight)
         mean = two_sum(mean[0], mean[1] + gap * (m / (n + m)))
-        n, outlying = n + m, outlying + beyond
-    return n, mean, scatter, along, outlying
+        n, outlying, totals = n + m, outlying + beyond, totals + others
+    return n, mean, scatter, along, outlying, totals
 
 
-def _outer(x: np.ndarray, weight: float, ndim: int) -> np.ndarray:
-    """Return ``weight · x xᵀ`` (p, p), or its packed lower triangle; squares that vanish leave a trace."""
+def _outer(x: np.ndarray, weight: float) -> np.ndarray:
+    """Return ``weight · x xᵀ`` (p, p); squares that vanish leave a trace."""
     outer = weight * np.outer(x, x)
     np.einsum("ii->i", outer)[:] += VANISHED * (x != 0)
-    return outer if ndim == 2 else outer[np.tril_indices(len(x))]
+    return outer

@@ -98,6 +98,15 @@ def residual_covariances(covariances: np.ndarray, beta: np.ndarray) -> np.ndarra
     return made
 
 
+def within_contexts(C: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return covariates (n, c) less their (weighted) means in the contexts ``codes`` (n,); zero where none varies."""
+    w = np.ones(len(C)) if weights is None else weights
+    totals = np.array([np.bincount(codes, w * column) for column in C.T]).T
+    made = C - (totals / np.maximum(np.bincount(codes, w), np.finfo(float).tiny)[:, None])[codes]
+    made[:, (made**2).sum(axis=0) <= RANK_TOLERANCE * (C**2).sum(axis=0)] = 0.0
+    return made
+
+
 def solved(W_cc: np.ndarray, W_cx: np.ndarray) -> np.ndarray:
     """Return ``W_cc⁺ W_cx`` (c, p); the rank of ``W_cc`` (c, c) is decided in units of the covariates' deviations."""
     C, s = unit_diagonal(W_cc)

@@ -13,7 +13,7 @@ Where features have noise of their own, factors take the place of eigenvectors: 
 contexts have in common (:mod:`latentdag.core.factors`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal
@@ -26,8 +26,8 @@ from latentdag.core.linalg import RANK_TOLERANCE
 from latentdag.data.accumulate import Sums, add_gram, mirror_lower
 from latentdag.data.adjust import RANK_TOLERANCE as LEAST_VARIANCE
 from latentdag.data.adjust import residual_covariances, solved
-from latentdag.data.matrices import as_dense, as_rows, is_sparse
-from latentdag.data.sources.reader import Reader, rebatch
+from latentdag.data.matrices import as_dense, is_sparse
+from latentdag.data.sources.reader import Mapped, Reader
 
 #: Features up to which all eigenvectors are factored; iterations where there are more; eigenvectors looked at first.
 EXACT, ITERATIONS, FIRST = 2000, 20, 64
@@ -130,63 +130,19 @@ class Basis:
         mine, theirs = self.arrays(), other.arrays()
         return mine.keys() == theirs.keys() and all(np.array_equal(mine[name], theirs[name]) for name in mine)
 
-    def coordinates(self, rows: Any, inverse: np.ndarray | None = None) -> np.ndarray:
-        """Return the dimensions (n, r) of rows (n, p), dense or csr; of counts with ``inverse`` (n,), 1 / depth."""
+    def coordinates(self, rows: Any) -> np.ndarray:
+        """Return the dimensions (n, r) of rows (n, p), dense or csr."""
         if is_sparse(rows):
-            Y = np.asarray(rows @ self.W.T)
-            return (Y if inverse is None else Y * inverse.reshape(-1, 1)) - self.W @ self.center
-        rates = as_dense(rows) if inverse is None else as_dense(rows) * inverse.reshape(-1, 1)
-        return np.asarray((rates - self.center) @ self.W.T)
+            return np.asarray(rows @ self.W.T) - self.W @ self.center
+        return np.asarray((as_dense(rows) - self.center) @ self.W.T)
+
+    def reader(self, reader: Reader, step: int) -> Reader:
+        """Return a reader of the features, ``step`` rows at a time, as one of the dimensions."""
+        return Mapped(reader, partial(_coordinates, self), self.names, np.empty((reader.n_rows, 0)), step)
 
 
-class BasisReader(Reader):
-    """The rows of another reader in shared dimensions.
-
-    Parameters
-    ----------
-    reader : Reader
-    basis : Basis
-    step : rows of the other reader's blocks
-    inverse : (n,) 1 / depth of rows of counts, or None
-    """
-
-    def __init__(self, reader: Reader, basis: Basis, step: int, inverse: np.ndarray | None = None):
-        self.reader, self.basis, self.step, self.inverse = reader, basis, step, inverse
-        self.name, self.n_rows, self.labels, self.all_features = reader.name, reader.n_rows, reader.labels, basis.names
-        if reader.dask is not None:
-            self.dask = self._mapped(reader.dask, reader.chosen)
-
-    def _mapped(self, X: Any, chosen: np.ndarray | None) -> Any:
-        """Return the Dask array of the dimensions."""
-        X = X.rechunk({1: -1})
-        made = partial(_in_dimensions, self.basis, chosen)
-        depths = []
-        if self.inverse is not None:
-            from dask.array import from_array  # there is one already
-
-            depths = [from_array(self.inverse[:, None], chunks=(X.chunks[0], 1))]
-        chunks = (X.chunks[0], (len(self.basis.W),))
-        return X.map_blocks(made, *depths, dtype=float, chunks=chunks, meta=np.empty((0, 0)))
-
-    def _blocks(self, step: int, start: int) -> Iterator[Any]:
-        return rebatch(self._coordinates(start), step)
-
-    def _coordinates(self, row: int) -> Iterator[np.ndarray]:
-        for block in self.reader.blocks(self.step, row):
-            stop = row + block.shape[0]
-            yield self.basis.coordinates(block, None if self.inverse is None else self.inverse[row:stop])
-            row = stop
-
-    def columns(self, names: Sequence[str]) -> Any:
-        return self.reader.columns(names)
-
-    def identity(self) -> dict[str, str]:
-        return self.reader.identity()
-
-
-def _in_dimensions(basis: Basis, chosen: np.ndarray | None, block: Any, inverse: np.ndarray | None = None) -> Any:
-    rows = as_rows(block)
-    return basis.coordinates(rows if chosen is None else rows[:, chosen], inverse)
+def _coordinates(basis: Basis, rows: Any, _: np.ndarray) -> np.ndarray:
+    return basis.coordinates(rows)
 
 
 def check_rank(rank: Any, p: int) -> None:
@@ -240,7 +196,6 @@ class Shared:
         n : (K,) rows of each context
         """
         S, N, size = sums.scatters[0], int(n.sum()), sums.scatters.shape[1]
-        assert sums.totals is not None
         totals, varied = sums.totals / n[:, None], np.diagonal(S) / N
         center = sums.means[0].sum(axis=0)
         away = totals[:, :size] - center

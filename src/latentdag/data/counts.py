@@ -20,7 +20,7 @@ from scipy import sparse
 
 from latentdag.core.linalg import symmetrize
 from latentdag.data.matrices import is_sparse
-from latentdag.data.sources.reader import Reader
+from latentdag.data.sources.reader import Mapped, Reader
 from latentdag.errors import LogRatesWarning
 
 if TYPE_CHECKING:  # moments are made further up
@@ -79,23 +79,28 @@ def _totals(names: Sequence[str], block: Any, rows: np.ndarray) -> np.ndarray:
     return np.asarray(block.sum(axis=1, dtype=float)).ravel()
 
 
-def rates(block: Any, inverse: np.ndarray, rows: np.ndarray, names: Sequence[str]) -> Any:
-    """Return counts (n, p), dense or csr, divided by the depth of their rows.
+def rates_of(reader: Reader, inverse: np.ndarray, step: int) -> Reader:
+    """Return a reader of counts, ``step`` rows at a time, as one of counts divided by the depths of their rows.
+
+    It raises ``ValueError`` with the first value that is no count.
 
     Parameters
     ----------
-    block : (n, p)
+    reader : Reader
     inverse : (n,) 1 / depth
-    rows : (n,) number of each row in its source, for messages
-    names : of the features
-
-    Raises
-    ------
-    ValueError
-        Naming the first value that is no count.
+    step : int
     """
-    _check_whole(block, rows, names)
-    return sparse.csr_matrix(block.multiply(inverse[:, None])) if is_sparse(block) else block * inverse[:, None]
+    names, beside = reader.feature_names, np.column_stack([np.arange(len(inverse)), inverse])
+    made = Mapped(reader, partial(_rates, names), names, beside, step)
+    made.sparse = reader.sparse
+    return made
+
+
+def _rates(names: Sequence[str], block: Any, beside: np.ndarray) -> Any:
+    """Return counts (n, p), dense or csr, divided by depths; ``beside`` (n, 2) are row numbers and 1 / depth."""
+    _check_whole(block, beside[:, 0].astype(int), names)
+    inverse = beside[:, 1:]
+    return sparse.csr_matrix(block.multiply(inverse)) if is_sparse(block) else block * inverse
 
 
 def _check_whole(block: Any, rows: np.ndarray, names: Sequence[str]) -> None:

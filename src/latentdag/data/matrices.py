@@ -154,6 +154,12 @@ def dense_rows(X: Any, rows: np.ndarray) -> Iterator[np.ndarray]:
         yield as_dense(X[rows[start : start + step]]).astype(float, copy=False)
 
 
+def taken(block: Any, chosen: np.ndarray) -> np.ndarray:
+    """Return the chosen rows of a block (n, p), a mask (n,), as float64."""
+    parts = list(dense_rows(block, np.flatnonzero(chosen)))
+    return np.concatenate([np.zeros((0, block.shape[1])), *parts])
+
+
 def check_finite(part: Any, rows: np.ndarray, label: Hashable, names: Sequence[str]) -> None:
     """Complain about values that are not finite in rows of one context (n, p), by context, feature and row."""
     values = part.data if is_sparse(part) else part

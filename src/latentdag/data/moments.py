@@ -8,7 +8,7 @@ Covariances are about each context's own mean, with divisor n − 1, as ``numpy.
 
 import os
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -17,18 +17,15 @@ import numpy as np
 
 from latentdag.core.linalg import PooledWhitening, range_axes, range_basis, symmetrize, whiten_pooled
 from latentdag.data import labels as lb
-from latentdag.data.accumulate import EVERY_ROW, ContextSums, Sums, by_context, merged_sums
-from latentdag.data.adjust import adjusted, coefficients
-from latentdag.data.basis import Basis, BasisReader, Rank, Shared, check_rank, layout
+from latentdag.data.accumulate import EVERY_ROW, ContextSums, Sums, merged_sums
+from latentdag.data.adjust import adjusted
+from latentdag.data.basis import Basis, Rank, Shared, check_rank, layout
 from latentdag.data.checks import check_counts, check_covariance, check_distinct, check_noise, check_sizes, check_values
 from latentdag.data.collinear import FineScale
-from latentdag.data.counts import inverse_depths, log_rates, with_counting_noise
-from latentdag.data.dask_pass import dask_map, dask_sums
-from latentdag.data.matrices import check_finite
-from latentdag.data.passes import block_map, block_sums
-from latentdag.data.pilot import PILOT_ROWS, ROWS_PER_FEATURE, pilot_rows, row_keys, taken
+from latentdag.data.counts import inverse_depths, log_rates, rates_of, with_counting_noise
+from latentdag.data.passes import Walk
 from latentdag.data.prepare import Plan, prepare, require_memory
-from latentdag.data.robust import Weighing, pilot_weighing, warn_of_outliers
+from latentdag.data.robust import again, pilot_weighing, warn_of_outliers
 from latentdag.data.schema import Layout
 from latentdag.data.sources.annotated import AnnDataReader, check_cells, chosen_features, obs_column
 from latentdag.data.sources.opening import open_source
@@ -309,12 +306,11 @@ class Moments:
         if self.noise is None:
             return self
         shared = np.average(self.noise, axis=0, weights=self.counts)
-        if self.basis is not None:
-            even = np.broadcast_to(shared, self.noise.shape).copy()
-            return replace(self, covariances=self.covariances - (self.noise - shared), noise=even)
-        evened = self.covariances.copy()
-        np.einsum("kii->ki", evened)[:] -= self.noise - shared
-        return replace(self, covariances=evened, noise=np.broadcast_to(shared, self.noise.shape).copy())
+        apart = self.noise - shared
+        if self.basis is None:  # variances of single features
+            apart = apart[:, :, None] * np.eye(self.n_features)
+        even = np.broadcast_to(shared, self.noise.shape).copy()
+        return replace(self, covariances=self.covariances - apart, noise=even)
 
     def log_rates(self) -> "Moments":
         """Return the moments of logarithms of rates, from those of the rates of counts; for rates that are log-normal.
@@ -615,26 +611,21 @@ def moments(
     chosen = {"feature_names": feature_names, "layer": layer, "features": features}
     reader = open_source(source, contexts, **chosen, adjust=adjust, depth=depth)
     in_place = reader.dask is not None and checkpoint is None and block_rows is None
-    asked = _Asked(
-        control, adjust, robust, counts, depth, scale, block_rows, checkpoint, checkpoint_seconds, progress,
-        memory_limit, split_every if in_place else None,
-    )  # fmt: skip
+    asked = _Asked(control, adjust, robust, counts, depth, scale, block_rows)
+    walk = Walk(checkpoint, checkpoint_seconds, progress, memory_limit, split_every if in_place else None)
     try:
         if rank is not None:
-            return _in_dimensions(reader, asked, rank, noise)
+            return _in_dimensions(reader, asked, walk, rank, noise)
         if noise != "none":
             raise ValueError(f"noise={noise!r} is for moments of a rank: say rank=…, or ld.fit(m, noise={noise!r})")
-        return _of_reader(reader, asked)
+        return _of_reader(reader, asked, walk)
     finally:
         reader.close()
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked of a reader: the options of :func:`moments` of these names, checked.
-
-    Without ``split_every`` blocks come in order, also those of a Dask array. The last two are for :class:`Plan`.
-    """
+    """What is asked of a reader: the options of :func:`moments` of these names. The last two are for :class:`Plan`."""
 
     control: Hashable | None
     adjust: Any
@@ -643,11 +634,6 @@ class _Asked:
     depth: Any
     scale: str
     block_rows: int | None
-    checkpoint: str | os.PathLike[str] | None
-    checkpoint_seconds: float
-    progress: bool | None
-    memory_limit: float | None
-    split_every: int | None
     dimensions: str = ""
     counted: bool = False
 
@@ -657,41 +643,25 @@ class _Asked:
         plan = prepare(reader, self.control, self.adjust, self.block_rows, **options)
         return replace(plan, dimensions=self.dimensions, counted=plan.counted or self.counted)
 
-    def over(self, reader: Reader, plan: Plan) -> Callable[..., list[Any]]:
-        """Return what maps a function over all blocks."""
-        return partial(block_map, reader, plan.block_rows) if self.split_every is None else partial(dask_map, reader)
-
-    def sums(self, reader: Reader, plan: Plan) -> Sums:
-        """Return the sums of one pass."""
-        if self.split_every is not None:
-            return dask_sums(reader, plan, self.split_every, self.memory_limit)
-        return block_sums(reader, plan, self.checkpoint, self.checkpoint_seconds, self.progress, self.memory_limit)
-
-    def moments(self, reader: Reader, plan: Plan) -> Moments:
-        """Return the moments of all columns of one pass, covariates included."""
-        sums = self.sums(reader, plan)
-        with naming_source(reader.name):
-            if plan.weigh is not None:
-                sums = plan.weigh.consistent(sums, np.bincount(plan.codes), plan.contexts)
-            made = _of_sums(plan.contexts, plan.control, plan.names, sums, plan.weigh is not None)
-        if sums.sample is not None and len(sums.sample[0]):
-            warn_of_outliers(made, *sums.sample)
-        return made
+    def rates(self, reader: Reader, plan: Plan, walk: Walk) -> tuple[Reader, Plan]:
+        """Return a reader of rates and the plan of a pass over them, where counts are asked for."""
+        if not self.counts:
+            return reader, plan
+        inverse = inverse_depths(reader, self.depth, partial(walk.map, reader, plan))
+        return rates_of(reader, inverse, plan.block_rows), plan.per(inverse)
 
 
-def _of_reader(reader: Reader, asked: _Asked) -> Moments:
+def _of_reader(reader: Reader, asked: _Asked, walk: Walk) -> Moments:
     """Return the moments of a reader's features."""
     plan = asked.plan(reader)
-    over = asked.over(reader, plan)
     n_covariates = 0 if plan.C is None else plan.C.shape[1]
-    if asked.counts:
-        plan = plan.per(inverse_depths(reader, asked.depth, over))
+    reader, plan = asked.rates(reader, plan, walk)
     if asked.robust:
-        plan = replace(plan, weigh=_pilot(reader, plan, over, asked.memory_limit))
+        plan = replace(plan, weigh=pilot_weighing(reader, plan, partial(walk.map, reader, plan), walk.memory_limit))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConfoundedCovariateWarning)  # it comes with the moments in the end
-            plan = replace(plan, weigh=_weighed_again(plan, asked.moments(reader, plan)))
-    made = asked.moments(reader, plan)
+            plan = replace(plan, weigh=again(_of_all_columns(reader, plan, walk), n_covariates))
+    made = _of_all_columns(reader, plan, walk)
     if asked.counts:
         made = with_counting_noise(made, len(reader.feature_names))
     if n_covariates:
@@ -703,33 +673,44 @@ def _of_reader(reader: Reader, asked: _Asked) -> Moments:
     return made
 
 
-def _in_dimensions(reader: Reader, asked: _Asked, rank: "Rank | Basis", noise: str) -> Moments:
+def _of_all_columns(reader: Reader, plan: Plan, walk: Walk) -> Moments:
+    """Return the moments of all columns of one pass, covariates included."""
+    sums = walk.sums(reader, plan)
+    with naming_source(reader.name):
+        if plan.weigh is not None:
+            sums = plan.weigh.consistent(sums, np.bincount(plan.codes), plan.contexts)
+        made = _of_sums(plan.contexts, plan.control, plan.names, sums, plan.weigh is not None)
+    if sums.sample is not None and len(sums.sample[0]):
+        warn_of_outliers(made, *sums.sample)
+    return made
+
+
+def _in_dimensions(reader: Reader, asked: _Asked, walk: Walk, rank: "Rank | Basis", noise: str) -> Moments:
     """Return moments in dimensions that all contexts share, in two passes."""
     before = None if reader.path is None else reader.identity()
     _check_dimensions(reader, asked, rank, noise)
-    plan, inverse = asked.plan(reader, pooled=True), None
-    n = np.bincount(plan.codes)
+    plan, apart = asked.plan(reader, pooled=True), None
+    n, quiet = np.bincount(plan.codes), plan.counted or plan.sparse_products  # no single rows to warn of
     if rank != "auto":  # said before the first pass, and not after it
         r = len(rank.W) if isinstance(rank, Basis) else int(rank)
-        require_memory(reader.name, len(n), r, 1, 0, asked.memory_limit, "dimensions")
-    if asked.counts:
-        inverse = inverse_depths(reader, asked.depth, asked.over(reader, plan))
-        plan = plan.per(inverse)
+        require_memory(reader.name, len(n), r, 1, 0, walk.memory_limit, "dimensions")
+    rows, plan = asked.rates(reader, plan, walk)
     if isinstance(rank, Basis):
-        basis, shared, told = rank, None, digest(*rank.arrays().values())
+        basis, told = rank, digest(*rank.arrays().values())
     else:
-        sums, told = asked.sums(reader, plan), f"{rank}, noise {noise}"
+        sums, told = walk.sums(rows, plan), f"{rank}, noise {noise}"
         with naming_source(reader.name):
             check_sizes(sums.means[:, 0], sums.scatters / len(plan.codes), EVERY_ROW, plan.names)
             shared = Shared.of(sums, n, len(reader.feature_names), asked.counts)
             basis = shared.basis(rank, asked.counts or noise == "features", reader.feature_names)
-    file = None if asked.checkpoint is None else f"{os.fspath(asked.checkpoint)}.second"
-    quiet = plan.counted or plan.sparse_products  # no single rows to warn of, as in the features
-    second = replace(asked, counts=False, depth=None, checkpoint=file, dimensions=told, counted=quiet)
-    made = _of_reader(BasisReader(reader, basis, plan.block_rows, inverse), second)
+            apart = shared.counting_apart()
+    asked = replace(asked, counts=False, depth=None, dimensions=told, counted=quiet)
+    if walk.checkpoint is not None:
+        walk = replace(walk, checkpoint=f"{os.fspath(walk.checkpoint)}.second")
+    made = _of_reader(basis.reader(rows, plan.block_rows), asked, walk)
     if before is not None and reader.identity() != before:
         raise ValueError(f"{reader.name} changed while it was read: its two passes do not belong together. Run again")
-    return replace(made, basis=basis, noise=basis.noise(len(n), None if shared is None else shared.counting_apart()))
+    return replace(made, basis=basis, noise=basis.noise(len(n), apart))
 
 
 def _check_dimensions(reader: Reader, asked: _Asked, rank: "Rank | Basis", noise: str) -> None:
@@ -761,33 +742,6 @@ def _check_counted(counts: bool, depth: Any, scale: str, adjust: Any, robust: bo
         raise ValueError("robust=True is not for counts: rows that weigh less do not have the noise that counting adds")
     if scale == "log" and adjust is not None:
         raise ValueError("adjust is not for scale='log': single rows have no logarithms of rates to be regressed")
-
-
-def _pilot(reader: Reader, plan: Plan, over: Callable[..., list[Any]], memory_limit: float | None) -> Weighing:
-    """Return the weights that follow from a small sample of the rows; the sample depends on what the rows hold only."""
-    size, p = np.bincount(plan.codes), len(reader.feature_names)
-    most = max(PILOT_ROWS, ROWS_PER_FEATURE * p)
-    extra = 8 * p * int(np.minimum(size, most).sum()) + plan.block_bytes()
-    require_memory(reader.name, len(plan.contexts), len(plan.names), 3, extra, memory_limit)
-    chosen = np.ones(len(plan.codes), dtype=bool)
-    if size.max() > most:
-        chosen = pilot_rows(np.concatenate(over(row_keys, plan.codes)), plan.codes, most)
-    rows, codes = np.concatenate(over(taken, chosen)), plan.codes[chosen]
-    with naming_source(reader.name):
-        for k, group in by_context(codes):
-            check_finite(rows[group], np.flatnonzero(chosen)[group], plan.contexts[k], plan.names)
-            largest = np.abs(rows[group]).max(axis=0)
-            check_sizes(largest[None], np.zeros((1, p, p)), [plan.contexts[k]], plan.names)
-        if plan.C is not None:
-            rows = np.hstack([rows, plan.C[chosen]])
-        return pilot_weighing(rows, codes, plan.contexts, plan.names, len(plan.names) - p)
-
-
-def _weighed_again(plan: Plan, joint: Moments) -> Weighing:
-    """Return the weights that follow from moments of all columns."""
-    beta = None if plan.C is None else coefficients(joint, plan.C.shape[1])
-    assert plan.weigh is not None
-    return plan.weigh.again(joint, beta)
 
 
 def _of_sums(
@@ -828,16 +782,16 @@ def _merge(a: Moments, b: Moments) -> Moments:
     lb.told_apart((*a.contexts, *b.contexts))
     present = lb.canonical_order(set(a.contexts) | set(b.contexts))
     control = a.control if a.control is not None else b.control
-    axes, finer = np.zeros((0, a.n_features)), None
+    axes = np.zeros((0, a.n_features))
+    shards: list[tuple[Moments, FineScale | None]] = [(a, None), (b, None)]
     if a.fine is not None and b.fine is not None:
-        axes, finer = a.fine.axes, b.fine.along(a.fine.axes)
+        axes, shards = a.fine.axes, [(a, a.fine), (b, b.fine.along(a.fine.axes))]
     found = []
     for label in present:
-        shards = ((m, m.contexts.index(label), fine) for m, fine in ((a, a.fine), (b, finer)) if label in m.contexts)
-        found.append(merged_sums([_sums(m, i, fine if len(axes) else None) for m, i, fine in shards], axes))
-    counts, means, scatters, along, outlying = (np.array(part) for part in zip(*found, strict=True))
-    sums = Sums(counts, means, scatters, axes, along, outlying)
-    made = _of_sums(present, control, a.feature_names, sums, a.outliers is not None)
+        parts = [_sums(m, m.contexts.index(label), fine) for m, fine in shards if label in m.contexts]
+        found.append(merged_sums(parts, axes))
+    sums = Sums.together(found, axes)
+    counts, made = sums.counts, _of_sums(present, control, a.feature_names, sums, a.outliers is not None)
     if a.noise is not None and b.noise is not None:
         total = np.zeros((len(present), *a.noise.shape[1:]))
         for m, noise in ((a, a.noise), (b, b.noise)):
@@ -848,9 +802,9 @@ def _merge(a: Moments, b: Moments) -> Moments:
 
 def _sums(m: Moments, i: int, fine: FineScale | None) -> ContextSums:
     """Return the sums behind one context of moments."""
-    n, mean = int(m.counts[i]), np.array([m.means[i], m.rests[i]])
-    along = np.zeros((0, 0)) if fine is None else (n - 1) * fine.covariances[i]
-    return n, mean, (n - 1) * m.covariances[i], along, 0 if m.outliers is None else int(m.outliers[i])
+    n, mean, none = int(m.counts[i]), np.array([m.means[i], m.rests[i]]), np.zeros((0, 0))
+    along = none if fine is None else (n - 1) * fine.covariances[i]
+    return n, mean, (n - 1) * m.covariances[i], along, 0 if m.outliers is None else int(m.outliers[i]), none
 
 
 _FILE = Layout(

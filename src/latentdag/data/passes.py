@@ -1,12 +1,13 @@
-"""One pass over the rows of a source, a block at a time, that can go on where a killed run stopped.
+"""Walks over the rows of a source: a block at a time, here or where Dask has its chunks.
 
-A file keeps the sums so far, and what they are sums of.
+A walk in order can go on where a killed run stopped: a file keeps the sums so far, and what they are sums of.
 """
 
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import numpy as np
 from scipy import sparse
 
 from latentdag.data.accumulate import Accumulator, Sums, cores
-from latentdag.data.matrices import is_sparse
-from latentdag.data.pilot import taken
+from latentdag.data.dask_pass import dask_map, dask_sums
+from latentdag.data.matrices import is_sparse, taken
 from latentdag.data.prepare import FEW_VALUES, Plan, require_memory
 from latentdag.data.schema import FieldError, Layout
 from latentdag.data.sources.reader import Reader, ahead, naming_source, rebatch
@@ -131,29 +132,42 @@ class ProgressFile:
         self.took = self.written - began
 
 
-def block_sums(
-    reader: Reader,
-    plan: Plan,
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_seconds: float = 30.0,
-    progress: bool | None = None,
-    memory_limit: float | None = None,
-) -> Sums:
-    """Return the sums over all rows of a reader, in blocks that come in order; see :func:`latentdag.stream.moments`."""
-    note = require_memory(reader.name, *plan.size(), plan.block_bytes(), memory_limit, plan.dimensions)
-    way = plan.axes, plan.weigh, plan.divided, plan.pooled
-    sums = Accumulator(plan.contexts, plan.names, plan.sparse_products, cores(), *way)
-    file, done = None, 0
-    if checkpoint is not None:
-        file = ProgressFile(checkpoint, reader.identity(), plan.options(), checkpoint_seconds)
-        done = file.restore(sums, plan.block_rows)
-    what = "shared dimensions" if plan.pooled else "moments"
-    with Progress(f"{what} of {reader.name}", -(-reader.n_rows // plan.block_rows), progress) as bar:
-        if bar.show:
-            bar.stream.write(f"{note}\n")
-        bar.advance(done)
-        sample = _add_blocks(reader, plan, sums, done, bar, file)
-    return sums.finish()._replace(sample=sample)
+@dataclass(frozen=True)
+class Walk:
+    """How the rows of a source are walked through; the options of :func:`latentdag.stream.moments` of these names.
+
+    With ``split_every``, those of a Dask array are summed where its chunks are, else blocks come here in order.
+    """
+
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_seconds: float
+    progress: bool | None
+    memory_limit: float | None
+    split_every: int | None
+
+    def map(self, reader: Reader, plan: Plan, function: Callable[..., Any], beside: np.ndarray) -> list[Any]:
+        """Return ``function(block, beside[rows])`` of every block."""
+        if self.split_every is not None:
+            return dask_map(reader, function, beside)
+        return block_map(reader, plan.block_rows, function, beside)
+
+    def sums(self, reader: Reader, plan: Plan) -> Sums:
+        """Return the sums over all rows of a reader."""
+        if self.split_every is not None:
+            return dask_sums(reader, plan, self.split_every, self.memory_limit)
+        note = require_memory(reader.name, *plan.size(), plan.block_bytes(), self.memory_limit, plan.dimensions)
+        sums = plan.accumulator(np.arange(len(plan.contexts)), cores())()
+        file, done = None, 0
+        if self.checkpoint is not None:
+            file = ProgressFile(self.checkpoint, reader.identity(), plan.options(), self.checkpoint_seconds)
+            done = file.restore(sums, plan.block_rows)
+        what = "shared dimensions" if plan.pooled else "moments"
+        with Progress(f"{what} of {reader.name}", -(-reader.n_rows // plan.block_rows), self.progress) as bar:
+            if bar.show:
+                bar.stream.write(f"{note}\n")
+            bar.advance(done)
+            sample = _add_blocks(reader, plan, sums, done, bar, file)
+        return sums.finish()._replace(sample=sample)
 
 
 def block_map(reader: Reader, block_rows: int, function: Callable[..., Any], beside: np.ndarray) -> list[Any]:
@@ -163,8 +177,6 @@ def block_map(reader: Reader, block_rows: int, function: Callable[..., Any], bes
         with naming_source(reader.name):
             made.append(function(block, beside[row : row + block.shape[0]]))
         row += block.shape[0]
-    if row != reader.n_rows:
-        raise ValueError(f"{reader.name} has {row} rows, but there are {reader.n_rows} labels")
     return made
 
 
@@ -175,8 +187,6 @@ def _add_blocks(
     row, wanted, sample = done * plan.block_rows, plan.sample(), [(plan.codes[:0], np.zeros((0, len(plan.names))))]
     for block in ahead(_blocks(reader, plan, row)):
         here = slice(row, row + block.shape[0])
-        if here.stop > reader.n_rows:
-            raise ValueError(f"{reader.name} has more rows than labels ({reader.n_rows}): one label per row is needed")
         with naming_source(reader.name):
             sums.add(block, plan.codes[here], np.arange(here.start, here.stop), plan.covariates(here))
         if wanted is not None:
@@ -187,8 +197,6 @@ def _add_blocks(
             bar.say("writing a checkpoint")
             file.write(sums, done)
             bar.say("")
-    if row < reader.n_rows:
-        raise ValueError(f"{reader.name} ends after {row} rows, but there are {reader.n_rows} labels")
     codes, rows = zip(*sample, strict=True)
     return None if wanted is None else (np.concatenate(codes), np.concatenate(rows))
 

@@ -5,20 +5,24 @@ rows each has; from a first look at a few rows follows which products are faster
 collinear. Then it is known how much memory the covariances need, and whether there is as much.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from latentdag.data import labels as lb
-from latentdag.data.accumulate import SPARSE_BELOW, by_context, density
+from latentdag.data.accumulate import SPARSE_BELOW, Accumulator, by_context, density
 from latentdag.data.collinear import fine_axes
 from latentdag.data.matrices import as_dense, warn_of_counts
-from latentdag.data.robust import Weighing
 from latentdag.data.sources.opening import covariates
 from latentdag.data.sources.reader import Reader, digest, naming_source
+
+if TYPE_CHECKING:  # weights come from a first pass
+    from latentdag.data.robust import Weighing
 
 #: Rows that a block should hold of every context: products of fewer rows are slow.
 ROWS_PER_CONTEXT = 2048
@@ -57,7 +61,7 @@ class Plan:
     block_rows : rows of a block
     counted : whether the values look like raw counts
     weigh : weights of the rows, or None where all weigh the same
-    divided : whether rows are counts, to be divided by their depth; the last covariate is then 1 / depth
+    divided : how many columns are counts divided by their depth; the last covariate is then 1 / depth
     pooled : whether all rows are summed as one context, with the sum of the rows of each context beside
     dimensions : where the features are shared dimensions, what these depend on besides the source; else ""
     """
@@ -71,8 +75,8 @@ class Plan:
     axes: np.ndarray
     block_rows: int
     counted: bool = False
-    weigh: Weighing | None = None
-    divided: bool = False
+    weigh: "Weighing | None" = None
+    divided: int = 0
     pooled: bool = False
     dimensions: str = ""
 
@@ -83,11 +87,17 @@ class Plan:
         copies = 1 + bool(len(self.axes)) + (self.C is not None)
         return len(self.contexts), len(self.names), copies + 2 * (self.weigh is not None)  # what distances are by
 
+    def accumulator(self, members: np.ndarray, threads: int = 1) -> Callable[[], Accumulator]:
+        """Return what makes an empty accumulator for some of the contexts (by position)."""
+        contexts, weigh = [self.contexts[k] for k in members], self.weigh and self.weigh.of(members)
+        way = self.axes, weigh, self.divided, self.pooled
+        return partial(Accumulator, contexts, self.names, self.sparse_products, threads, *way)
+
     def per(self, inverse: np.ndarray) -> "Plan":
-        """Return the plan for rows of counts, to be divided by depths whose inverses (n,) these are."""
+        """Return the plan for counts that are divided by depths whose inverses (n,) these are."""
         C = inverse[:, None] if self.C is None else np.column_stack([self.C, inverse])
         names = (*self.names, "1 / depth")
-        return replace(self, names=names, C=C, axes=np.zeros((0, len(names))), divided=True)
+        return replace(self, names=names, C=C, axes=np.zeros((0, len(names))), divided=len(names) - C.shape[1])
 
     def sample(self) -> np.ndarray | None:
         """Return which rows (n,) to look at for outliers, evenly spaced in each context, or None for none.
@@ -241,29 +251,17 @@ def require_memory(
 
 def available() -> int | None:
     """Return the bytes that this process may still take, or None if the system does not tell."""
-    found = [size for size in (_free(), _left_in_group()) if size is not None]
-    return min(found) if found else None
-
-
-def _free() -> int | None:
-    """Return the bytes that Linux calls available, or None elsewhere."""
-    try:
+    found = []
+    with suppress(OSError, StopIteration, ValueError):  # what Linux calls available
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return None
-
-
-def _left_in_group() -> int | None:
-    """Return the bytes left to this process's container, which often has less than the machine."""
-    try:
+        found.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")))
+    with suppress(OSError, ValueError):  # what is left to this process's container; "max" is no number
         group = Path("/sys/fs/cgroup")
-        limit, used = (group / "memory.max").read_text().strip(), int((group / "memory.current").read_text())
+        limit, used = int((group / "memory.max").read_text()), int((group / "memory.current").read_text())
         counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         used -= int(counts.get("inactive_file", 0))  # cached files make room when asked
-        return None if limit == "max" else max(int(limit) - used, 0)
-    except (OSError, ValueError):
-        return None
+        found.append(max(limit - used, 0))
+    return min(found, default=None)
 
 
 def _size(size: float) -> str:

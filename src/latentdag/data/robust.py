@@ -15,22 +15,35 @@ dimensions than there are features, outliers fill them all.
 Weights and moments depend on each other. They begin with a pilot, a small sample of rows, and the three quarters of it
 that are closest together (concentration steps from a covariance of directions), and are settled on the pilot; then two
 passes over all rows follow. docs/math.md, Robust moments.
+
+Rows of the pilot are chosen by what they hold: each has a key, a hash of its values, and the rows with the smallest
+keys are taken. So the choice depends neither on the order of rows or features, nor on blocks or containers.
 """
 
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from latentdag.data.accumulate import OUTLYING, Sums, by_context
-from latentdag.data.adjust import RANK_TOLERANCE, residual_covariances, solved
+from latentdag.data.adjust import coefficients, residual_covariances, solved, within_contexts
+from latentdag.data.checks import check_sizes
 from latentdag.data.cloud import CLEAN, Cloud, settled
+from latentdag.data.matrices import check_finite, dense_rows, taken
+from latentdag.data.prepare import Plan, require_memory
+from latentdag.data.sources.reader import Reader, naming_source
 from latentdag.errors import OutlierWarning
 
 if TYPE_CHECKING:  # moments are made further up
     from latentdag.data.moments import Moments
+
+#: Rows of a context in the pilot, at most; and, where that is more, rows per feature.
+PILOT_ROWS, ROWS_PER_FEATURE = 1000, 5
+
+#: An odd number without pattern: the golden ratio in 64 bits.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 #: Share of rows that may differ from a value that all others have, and be called outliers.
 FEW = 0.05
@@ -85,13 +98,14 @@ class Weighing:
             scatters *= scale
         return sums._replace(counts=counts)
 
-    def again(self, joint: "Moments", beta: np.ndarray | None) -> "Weighing":
-        """Return the weights that follow from moments of all columns, and the covariates' coefficients (c, p)."""
-        if beta is None:
-            means, covariances = joint.means, joint.covariances
-        else:
-            means, covariances = _without(joint.means, beta), residual_covariances(joint.covariances, beta)
-        return Weighing(tuple(map(Cloud, means, covariances, joint.counts)), beta)
+
+def again(joint: "Moments", n_covariates: int) -> Weighing:
+    """Return the weights that follow from moments of all columns, the covariates last."""
+    if not n_covariates:
+        return Weighing(tuple(map(Cloud, joint.means, joint.covariances, joint.counts)))
+    beta = coefficients(joint, n_covariates)
+    means, covariances = _without(joint.means, beta), residual_covariances(joint.covariances, beta)
+    return Weighing(tuple(map(Cloud, means, covariances, joint.counts)), beta)
 
 
 def _without(rows: np.ndarray, beta: np.ndarray | None) -> np.ndarray:
@@ -99,38 +113,109 @@ def _without(rows: np.ndarray, beta: np.ndarray | None) -> np.ndarray:
     return rows if beta is None else rows[:, : -len(beta)] - rows[:, -len(beta) :] @ beta
 
 
-def pilot_weighing(
-    rows: np.ndarray, codes: np.ndarray, contexts: Sequence[Hashable], names: Sequence[str], n_covariates: int
-) -> Weighing:
+# ---- the pilot --------------------------------------------------------------------------------------------------
+
+
+def row_keys(block: Any, _: np.ndarray) -> np.ndarray:
+    """Return one key (n,) uint64 for every row of a block (n, p): the sum of the hashes of its values."""
+    made = np.empty(block.shape[0], dtype=np.uint64)
+    start = 0
+    for rows in dense_rows(block, np.arange(len(made))):
+        bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)  # plus zero: there are two zeros, and they are equal
+        made[start : start + len(rows)] = _mixed(bits).sum(axis=1)
+        start += len(rows)
+    return made
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """Return whole numbers shuffled, zero staying zero (the finaliser of splitmix64)."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(bits ^ (bits >> np.uint64(31)))
+
+
+def pilot_rows(keys: np.ndarray, codes: np.ndarray, most: int) -> np.ndarray:
+    """Return a mask (n,) of at most ``most`` rows of every context, those with the smallest keys.
+
+    Copies of a row have the same key. They are numbered and get keys of their own, or all copies of a frequent row
+    would be chosen together.
+
+    Parameters
+    ----------
+    keys : (n,) uint64
+    codes : (n,) position of each row's context
+    most : int
+
+    Examples
+    --------
+    >>> pilot_rows(np.array([7, 7, 7, 2, 9], dtype=np.uint64), np.array([0, 0, 0, 0, 1]), most=2).sum()
+    np.int64(3)
+    """
+    order = np.lexsort((keys, codes))
+    copy = _place_in_run(np.column_stack([codes[order].astype(np.uint64), keys[order]]))
+    order = order[np.lexsort((_mixed(keys[order] + copy.astype(np.uint64) * _GOLDEN), codes[order]))]
+    chosen = np.zeros(len(codes), dtype=bool)
+    chosen[order[_place_in_run(codes[order][:, None]) < most]] = True
+    return chosen
+
+
+def _place_in_run(values: np.ndarray) -> np.ndarray:
+    """Return how many equal rows stand right before each row of an array (n, c)."""
+    place = np.arange(len(values))
+    first = np.ones(len(values), dtype=bool)
+    first[1:] = (values[1:] != values[:-1]).any(axis=1)
+    return place - np.maximum.accumulate(np.where(first, place, 0))
+
+
+def pilot_weighing(reader: Reader, plan: Plan, over: Callable[..., list[Any]], memory_limit: float | None) -> Weighing:
     """Return the first weights, from a pilot.
 
     Parameters
     ----------
-    rows : (n, p + c)
-        Features and covariates.
-    codes : (n,) position of each row's context
-    contexts : K labels
-    names : of the features, then of the covariates
-    n_covariates : c
+    reader : Reader
+    plan : Plan
+    over : function
+        Returns ``function(block, beside[rows])`` of every block, given the function and what is beside the rows (n,).
+    memory_limit : bytes, or None for 80 % of what is free
 
     Raises
     ------
     ValueError
         If a context has too few rows for its dimensions, or a feature the same value in most of its rows.
     """
-    p = rows.shape[1] - n_covariates
+    size, p = np.bincount(plan.codes), len(reader.feature_names)
+    most = max(PILOT_ROWS, ROWS_PER_FEATURE * p)
+    extra = 8 * p * int(np.minimum(size, most).sum()) + plan.block_bytes()
+    require_memory(reader.name, len(plan.contexts), len(plan.names), 3, extra, memory_limit)
+    chosen = np.ones(len(plan.codes), dtype=bool)
+    if size.max() > most:
+        chosen = pilot_rows(np.concatenate(over(row_keys, plan.codes)), plan.codes, most)
+    X, C = np.concatenate(over(taken, chosen)), None if plan.C is None else plan.C[chosen]
+    codes = plan.codes[chosen]
+    with naming_source(reader.name):
+        for k, group in by_context(codes):
+            check_finite(X[group], np.flatnonzero(chosen)[group], plan.contexts[k], plan.names)
+            check_sizes(np.abs(X[group]).max(axis=0)[None], np.zeros((1, p, p)), [plan.contexts[k]], plan.names)
+        return _settled(X, C, codes, plan)
+
+
+def _settled(X: np.ndarray, C: np.ndarray | None, codes: np.ndarray, plan: Plan) -> Weighing:
+    """Return the weights of the rows of a pilot, (n, p) and covariates (n, c), on which they and moments agree."""
     groups = [group for _, group in by_context(codes)]
-    beta = _first_beta(rows[:, :p], rows[:, p:], groups) if n_covariates else None
-    for _ in range(ROUNDS if n_covariates else 1):
-        X = _without(rows, beta)
-        found = [settled(X[group]) for group in groups]
-        if n_covariates:
-            w = np.empty(len(rows))
-            for group, (_, own) in zip(groups, found, strict=True):
-                w[group] = own
-            beta = _weighted_beta(rows[:, :p], rows[:, p:], w, groups)
-    for label, group, (cloud, w) in zip(contexts, groups, found, strict=True):
-        _check_cloud(X[group], cloud, w, label, names)
+    near, beta = X.copy(), None
+    if C is not None:
+        for group in groups:  # what an intercept takes up should cost no digits
+            near[group] -= np.median(X[group], axis=0)
+        beta = _first_beta(near, C, codes)
+    for _ in range(1 if C is None else ROUNDS):
+        Y = X if C is None else X - C @ beta
+        found = [settled(Y[group]) for group in groups]
+        if C is not None:
+            w = np.empty(len(X))
+            w[np.concatenate(groups)] = np.concatenate([own for _, own in found])
+            beta = _weighted_beta(near, C, w, codes)
+    for label, group, (cloud, w) in zip(plan.contexts, groups, found, strict=True):
+        _check_cloud(Y[group], cloud, w, label, plan.names)
     return Weighing(tuple(cloud for cloud, _ in found), beta)
 
 
@@ -152,29 +237,22 @@ def _check_cloud(X: np.ndarray, cloud: Cloud, w: np.ndarray, label: Hashable, na
         )
 
 
-def _first_beta(X: np.ndarray, C: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Return coefficients (c, p) of the covariates by least absolute distances, about the contexts' medians."""
-    Y = X.copy()
-    for group in groups:
-        Y[group] -= np.median(X[group], axis=0)
-    size = np.abs(Y).mean(axis=0)
+def _first_beta(X: np.ndarray, C: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return coefficients (c, p) of the covariates by least absolute distances; rows are about contexts' medians."""
+    size = np.abs(X).mean(axis=0)
     size = np.where(size > 0, size, 1.0)
     beta = np.zeros((C.shape[1], X.shape[1]))
     for _ in range(10):
-        far = np.linalg.norm((Y - C @ beta) / size, axis=1)
-        beta = _weighted_beta(X, C, 1 / np.maximum(far, 1e-3 * np.median(far) or 1.0), groups)
+        far = np.linalg.norm((X - C @ beta) / size, axis=1)
+        beta = _weighted_beta(X, C, 1 / np.maximum(far, 1e-3 * np.median(far) or 1.0), codes)
     return beta
 
 
-def _weighted_beta(X: np.ndarray, C: np.ndarray, w: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
+def _weighted_beta(X: np.ndarray, C: np.ndarray, w: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Return the weighted least squares (c, p) of features on covariates, with one intercept per context."""
-    X, within = X.copy(), C.copy()
-    for group in groups:
-        share = w[group] / max(w[group].sum(), 1e-300)
-        X[group] -= share @ X[group]
-        within[group] -= share @ C[group]
-    within[:, (within**2).sum(axis=0) <= RANK_TOLERANCE * (C**2).sum(axis=0)] = 0.0
-    return solved((w[:, None] * within).T @ within, (w[:, None] * within).T @ X)
+    within = within_contexts(C, codes, w)
+    weighted = (w[:, None] * within).T
+    return solved(weighted @ within, weighted @ X)
 
 
 def warn_of_outliers(m: "Moments", codes: np.ndarray, rows: np.ndarray) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 
 from latentdag.data import labels as lb
 from latentdag.data.accumulate import OUTLYING
-from latentdag.data.adjust import RANK_TOLERANCE, solved
+from latentdag.data.adjust import solved, within_contexts
 from latentdag.data.basis import Basis
 from latentdag.data.cloud import Cloud
-from latentdag.data.counts import inverse_depths, rates
+from latentdag.data.counts import inverse_depths, rates_of
 from latentdag.data.matrices import as_dense, as_rows, dense_rows
 from latentdag.data.moments import SPLIT_EVERY, Moments, moments
 from latentdag.data.passes import block_map
@@ -164,32 +164,26 @@ class Pieces:
             labels = np.empty(len(present), dtype=object)
             labels[:] = present
             C, _ = covariates(reader, self.options["adjust"])
+            step = self.block_rows or max(1, FEW_VALUES // len(reader.all_features))
+            rows = self._rates(reader, step) if self.counts else reader
             if C is not None and self._beta is None:
-                self._beta = self._coefficients(reader, C, codes)
-            for rows, block in self._blocks(reader):
-                yield block if C is None else as_dense(block) - C[rows] @ self._beta, labels[codes[rows]]
+                within = within_contexts(C, codes)
+                self._beta = solved(within.T @ within, sum(block_map(rows, step, _cross, within)))
+            first = 0
+            for block in rows.blocks(step):
+                here = slice(first, first := first + block.shape[0])
+                yield block if C is None else as_dense(block) - C[here] @ self._beta, labels[codes[here]]
         finally:
             reader.close()
 
-    def _blocks(self, reader: Reader) -> Iterator[tuple[slice, Any]]:
-        row, step = 0, self.block_rows or max(1, FEW_VALUES // len(reader.all_features))
-        if self.counts and self._inverse is None:
+    def _rates(self, reader: Reader, step: int) -> Reader:
+        if self._inverse is None:
             self._inverse = inverse_depths(reader, self.options["depth"], partial(block_map, reader, step))
-        for block in reader.blocks(step):
-            rows = slice(row, row + block.shape[0])
-            if self._inverse is not None:
-                block = rates(block, self._inverse[rows], np.arange(rows.start, rows.stop), reader.feature_names)
-            yield rows, block
-            row = rows.stop
+        return rates_of(reader, self._inverse, step)
 
-    def _coefficients(self, reader: Reader, C: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        """Return :func:`latentdag.data.adjust.coefficients` from the samples themselves, in one pass over them."""
-        counts = np.bincount(codes)
-        means = np.array([np.bincount(codes, weights=column) / counts for column in C.T]).T
-        within = C - means[codes]
-        within[:, (within**2).sum(axis=0) <= RANK_TOLERANCE * (C**2).sum(axis=0)] = 0.0
-        cross = sum(within[rows].T @ as_dense(block) for rows, block in self._blocks(reader))
-        return solved(within.T @ within, np.asarray(cross))
+
+def _cross(block: Any, within: np.ndarray) -> np.ndarray:
+    return np.asarray(within.T @ as_dense(block))
 
 
 def pieces(

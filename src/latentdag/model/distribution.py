@@ -178,11 +178,10 @@ def log_likelihood(model: "LatentModel", m: Moments) -> float:
     # volume on the feature space: X = G Z stretches latent volume by sqrt(det GᵀG), and H undoes it where G = H†
     G, sign = (H.T, -2) if model.loadings is None else (model.loadings, 2)
     stretch = sign * np.log(np.abs(np.diagonal(np.linalg.qr(G, mode="r")))).sum()
-    n, total, in_control = m.counts, 0.0, model.structural() @ H
+    n, total = m.counts, 0.0
     for k, context in enumerate(m.contexts):
-        law, B = model.law(context), in_control.copy()
-        for i, _ in law._changes():  # every other noise is as in the control
-            B[i] = (H[i] - law.weights[i] @ H) / np.sqrt(law.noise_variance[i])
+        law = model.law(context)
+        B = law.structural @ H
         means = B @ (m.means[k] - model.offset) - law.shift / np.sqrt(law.noise_variance)
         squares = np.einsum("ij,ij->", B @ m.covariances[k], B) * (n[k] - 1) / n[k] + means @ means
         total += n[k] * (np.log(law.noise_variance).sum() + squares)

@@ -89,10 +89,6 @@ class Intervention:
         names = (targets,) if isinstance(targets, str) else tuple(targets)
         if len(set(names)) < len(names):
             raise ValueError(f"the targets of an intervention must be distinct, got {list(names)}")
-        if kind not in KINDS:
-            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-        if weights is not None and kind != "soft":
-            raise ValueError(f"only a soft intervention has weights, this one is {kind!r}")
         if value is not None and kind != "do":
             raise ValueError(f"only a do-intervention has a value, this one is {kind!r}: shift its mean instead")
         if kind == "do":
@@ -104,9 +100,7 @@ class Intervention:
         by_name = zip(names, *(_each(value, names, what) for value, what in given), strict=True)
         self.changes = {name: Change(kind, v, s, _numbers(by_target.get(name)), by) for name, v, s, by in by_name}
         for name, change in self.changes.items():
-            if kind != "do" and change.variance is not None and not change.variance > 0:
-                raise ValueError(f"the new noise variance of {name!r} must be positive, got {change.variance}")
-            _check_strength(change, f"the intervention on {name!r}")
+            _check_change(change, f"the intervention on {name!r}")
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -141,29 +135,21 @@ class Intervention:
 
     def rescaled(self, scale: Mapping[str, float]) -> "Intervention":
         """Return the same intervention with every latent measured in units of ``scale``."""
-        return Intervention.of_changes(
-            {
-                name: replace(
-                    change,
-                    variance=None if change.variance is None else change.variance / float(scale[name]) ** 2,
-                    shift=change.shift / float(scale[name]),
-                    weights=change.weights
-                    and {p: w * float(scale[p] / scale[name]) for p, w in change.weights.items()},
-                )
-                for name, change in self.changes.items()
-            }
-        )
+        made = {}
+        for name, change in self.changes.items():
+            own = float(scale[name])
+            variance = None if change.variance is None else change.variance / own**2
+            weights = change.weights and {p: w * float(scale[p]) / own for p, w in change.weights.items()}
+            made[name] = replace(change, variance=variance, shift=change.shift / own, weights=weights)
+        return Intervention.of_changes(made)
 
     def renamed(self, names: Mapping[str, str]) -> "Intervention":
         """Return the same intervention with latents called by other names; names left out stay."""
-        return Intervention.of_changes(
-            {
-                names.get(name, name): replace(
-                    change, weights=change.weights and {names.get(p, p): w for p, w in change.weights.items()}
-                )
-                for name, change in self.changes.items()
-            }
-        )
+        made = {}
+        for name, change in self.changes.items():
+            weights = change.weights and {names.get(p, p): w for p, w in change.weights.items()}
+            made[names.get(name, name)] = replace(change, weights=weights)
+        return Intervention.of_changes(made)
 
     @classmethod
     def combine(cls, parts: Iterable["Intervention"]) -> "Intervention":
@@ -225,7 +211,9 @@ def _check_change(change: Change, where: str) -> None:
         raise ValueError(f"{where}: kind must be one of {', '.join(KINDS)}, got {change.kind!r}")
     if change.weights is not None and change.kind != "soft":
         raise ValueError(f"{where}: only a soft intervention has weights, this one is {change.kind!r}")
-    _check_strength(change, where)
+    check_strength(change.strength, f"{where}: its strength")
+    if change.strength != 1 and change.kind != "perfect":
+        raise ValueError(f"{where}: only a perfect intervention has a strength, this one is {change.kind!r}")
     fixed = change.kind == "do"
     if change.variance is not None and not (change.variance == 0 if fixed else 0 < change.variance < math.inf):
         wanted = "zero for 'do'" if fixed else "positive and finite"
@@ -233,12 +221,6 @@ def _check_change(change: Change, where: str) -> None:
     for what, number in (("shift", change.shift), *(change.weights or {}).items()):
         if not math.isfinite(number):
             raise ValueError(f"{where}: {what} must be finite, got {number}")
-
-
-def _check_strength(change: Change, where: str) -> None:
-    check_strength(change.strength, f"{where}: its strength")
-    if change.strength != 1 and change.kind != "perfect":
-        raise ValueError(f"{where}: only a perfect intervention has a strength, this one is {change.kind!r}")
 
 
 def check_strength(strength: Any, what: str) -> None:

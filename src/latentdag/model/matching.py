@@ -8,25 +8,18 @@ easy to tell. Pins narrow the window [earliest, latest] of every element: u at p
 elements between them at p + 1 + b or later, and likewise from above. Unit jobs with windows that respect a partial
 order fit on one machine iff no interval of positions is the only place for more elements than it has room for (Hall's
 condition), and then "the most urgent first" is a linear extension. So the search is over *compatible sets of pins*:
-
-1. if all pins are compatible, there is nothing to search;
-2. else a mixed integer program over the pins alone. It starts from the pairs of pins that cannot be had together.
-   Whenever it selects an incompatible set, it learns minimal conflicts, "not all of these", and where those are long,
-   hence weak, that the positions up to t are filled by an order ideal (a set of elements that can take the first
-   positions), for the t where Hall's condition fails. It ends when what it selects is compatible, or worth no more than
-   the best set found on the way.
-
-Both are exact.
+if all pins are compatible, there is nothing to search; else a mixed integer program chooses pins, no two of which
+exclude each other. Where it selects an incompatible set, it learns that the positions up to t are filled by an order
+ideal (a set of elements that can take the first positions), for the t where Hall's condition fails, and chooses again.
+With ideals at all times it cannot select an incompatible set, so it ends, and is exact.
 
 Why not hand the paper's program to ``scipy.optimize.milp`` and be done? Measured (HiGHS, one core): with constraints in
 their strongest form, "an ideal fills the first t positions" for every t, it takes 0.02 s at d = 10, 0.3–1.3 s at d = 40
-and 1–25 s at d = 83 where the order is sparse; the search over pins takes 0.001, 0.01–0.1 and 0.02–0.7 s. Nor can the
-conflicts do without the ideals: where many elements have a common lower set, conflicts are long and too many to learn
-one by one (21 elements: 0.3 s with ideals, no answer within 20 s without). The assignment problem
-(``scipy.optimize.linear_sum_assignment``) is this one without the order.
+and 1–25 s at d = 83 where the order is sparse; the search over pins takes 0.01–0.1 s at d = 40 and 0.01–2 s at d = 83.
+The assignment problem (``scipy.optimize.linear_sum_assignment``) is this one without the order.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
@@ -36,9 +29,6 @@ from scipy.sparse import coo_array
 
 from latentdag.core.linalg import BoolArray, IntArray
 from latentdag.model.posets import order_matrix, transitive_reduction
-
-LONG_CONFLICT = 8
-"""Pins in a conflict above which the mixed integer program also asks for an ideal."""
 
 _Row = tuple[Sequence[int], Sequence[int], int]  # variables, coefficients, and what their sum may not exceed
 
@@ -96,10 +86,10 @@ def match_to_order(
     if len(i_k) != len(j_k):
         raise ValueError(f"each target needs one estimate, got {len(i_k)} targets and {len(j_k)} estimated")
     pins = _Pins.of(closed, i_k, j_k)
-    chosen = pins.compatible_among(range(len(pins.weight)))
-    permutation, method = pins.schedule(chosen), "all agree"
-    if pins.worth(chosen) < len(i_k):
-        permutation, method = pins.schedule(_over_pins(closed, pins, chosen)), "milp"
+    chosen, method = list(range(len(pins.weight))), "all agree"
+    if pins.weight.sum() < len(i_k) or not pins.compatible(chosen):
+        chosen, method = _search(closed, pins), "milp"
+    permutation = pins.schedule(chosen)
     return Matching(permutation, int((permutation[i_k] == j_k).sum()), method)
 
 
@@ -141,13 +131,7 @@ class _Pins:
         np.fill_diagonal(gap, 0)
         earliest = np.maximum(position[:, None] + gap[element], first)
         latest = np.minimum(position[:, None] - gap[:, element].T, last)
-        # greedy choices go by rows: first the pins that bring most, of these first what leaves the others most room
-        rows = np.lexsort(((earliest - latest).sum(axis=1), -weight))
-        return cls(element[rows], position[rows], weight[rows], earliest[rows], latest[rows], first, last)
-
-    def worth(self, pins: Sequence[int]) -> int:
-        """Return how many contexts ask for these pins."""
-        return int(self.weight[pins].sum())
+        return cls(element, position, weight, earliest, latest, first, last)
 
     def windows(self, pins: Sequence[int]) -> tuple[IntArray, IntArray]:
         """Return the first and the last position (d,) that each element can have beside these pins."""
@@ -169,14 +153,6 @@ class _Pins:
         earliest, latest = self.windows(pins)
         return bool((earliest <= latest).all() and (self.crowding(pins) <= 0).all())
 
-    def compatible_among(self, pins: Iterable[int]) -> list[int]:
-        """Return the pins that are compatible with those taken before them, taken in turn."""
-        taken: list[int] = []
-        for pin in pins:
-            if self.compatible([*taken, pin]):
-                taken.append(pin)
-        return taken
-
     def schedule(self, pins: Sequence[int]) -> IntArray:
         """Return the positions (d,) of a linear extension with these compatible pins: the most urgent goes first."""
         earliest, latest = self.windows(pins)
@@ -186,46 +162,17 @@ class _Pins:
             permutation[free[latest[free].argmin()]] = t
         return permutation
 
-    def conflicts(self, pins: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return minimal incompatible subsets: disjoint ones, found from either end of the positions."""
-        found = set()
-        upwards = sorted(pins, key=lambda pin: self.position[pin])
-        for rest in (upwards, upwards[::-1]):
-            while not self.compatible(rest):
-                conflict = self._minimal(rest)
-                found.add(tuple(sorted(conflict)))
-                rest = [pin for pin in rest if pin not in conflict]
-        return sorted(found)
 
-    def _minimal(self, pins: Sequence[int]) -> list[int]:
-        """Return an incompatible subset from which no pin can be left out."""
-        left = list(pins)
-        for pin in pins:
-            fewer = [other for other in left if other != pin]
-            if not self.compatible(fewer):
-                left = fewer
-        return left
-
-
-def _over_pins(closed: BoolArray, pins: _Pins, chosen: list[int]) -> list[int]:
-    """Return the compatible set of pins that is worth most; ``chosen`` is one to start from."""
-    everyone = range(len(pins.weight))
-    known = list(_pairwise_rows(pins))
+def _search(closed: BoolArray, pins: _Pins) -> list[int]:
+    """Return the compatible set of pins that is worth most."""
+    alone = list(_pairwise_rows(pins))
     times: set[int] = set()
-    bound = pins.worth(everyone)
-    while pins.worth(chosen) < bound:
-        rows = [*known, *_ideal_rows(closed, pins, sorted(times))]
-        selected = _select(pins.weight, len(times) * len(closed), rows, pins.worth(chosen), bound)
+    while True:
+        rows = [*alone, *_ideal_rows(closed, pins, sorted(times))]
+        selected = _select(pins.weight, len(times) * len(closed), rows)
         if pins.compatible(selected):
-            return max(chosen, selected, key=pins.worth)
-        bound = pins.worth(selected)
-        conflicts = pins.conflicts(selected)
-        known += [(conflict, [1] * len(conflict), len(conflict) - 1) for conflict in conflicts]
-        if max(map(len, conflicts)) > LONG_CONFLICT:
-            times |= _crowded_times(pins, selected)
-        repaired = pins.compatible_among([*selected, *sorted(set(everyone) - set(selected))])
-        chosen = max(chosen, repaired, key=pins.worth)
-    return chosen
+            return selected
+        times |= _crowded_times(pins, selected)
 
 
 def _pairwise_rows(pins: _Pins) -> Iterator[_Row]:
@@ -270,10 +217,10 @@ def _ideal_rows(closed: BoolArray, pins: _Pins, times: list[int]) -> Iterator[_R
                 yield [member - size, member], [1, -1], 0
         # only the topmost elements that a pin keeps in, and the lowest it keeps out: the covers say the rest
         inside, outside = pins.latest <= t, pins.earliest > t
-        for i, by in _grouped(pins, inside & ~_any_related(inside, closed.T)):
-            yield [*by, start + i], [1] * len(by) + [-1], 0
-        for i, by in _grouped(pins, outside & ~_any_related(outside, closed)):
-            yield [*by, start + i], [1] * len(by) + [1], 1
+        for pin, i in np.argwhere(inside & ~_any_related(inside, closed.T)).tolist():
+            yield [pin, start + i], [1, -1], 0
+        for pin, i in np.argwhere(outside & ~_any_related(outside, closed)).tolist():
+            yield [pin, start + i], [1, 1], 1
 
 
 def _any_related(members: BoolArray, relation: BoolArray) -> BoolArray:
@@ -281,16 +228,10 @@ def _any_related(members: BoolArray, relation: BoolArray) -> BoolArray:
     return members.astype(np.float32) @ relation.astype(np.float32) > 0
 
 
-def _grouped(pins: _Pins, held: BoolArray) -> Iterator[tuple[int, list[int]]]:
-    """Yield each element with the pins that hold it; pins of one element, hence exclusive, come together."""
-    for i in range(held.shape[1]):
-        by = np.flatnonzero(held[:, i])
-        for element in np.unique(pins.element[by]):
-            yield i, by[pins.element[by] == element].tolist()
-
-
-def _select(weight: IntArray, n_more: int, rows: list[_Row], worst: int, best: int) -> list[int]:
-    """Return the pins worth most within the rows, where that is known to lie in [worst, best]."""
+def _select(weight: IntArray, n_more: int, rows: list[_Row]) -> list[int]:
+    """Return the pins worth most within the rows; ``n_more`` variables follow theirs."""
+    if not rows:
+        return []
     total = np.concatenate([weight, np.zeros(n_more)])
     columns = np.concatenate([columns for columns, _, _ in rows])
     values = np.concatenate([values for _, values, _ in rows])
@@ -300,10 +241,7 @@ def _select(weight: IntArray, n_more: int, rows: list[_Row], worst: int, best: i
         -total,
         integrality=(np.arange(len(total)) < len(weight)).astype(int),
         bounds=Bounds(0, 1),
-        constraints=[
-            LinearConstraint(matrix, -np.inf, [limit for _, _, limit in rows]),
-            LinearConstraint(total, worst, best),
-        ],
+        constraints=LinearConstraint(matrix, -np.inf, [limit for _, _, limit in rows]),
         options={"mip_rel_gap": 0.0},
     )
     if result.status != 0:

@@ -5,7 +5,6 @@ contexts. Any of the files may be gzipped. The matrix is features × cells, as 1
 round; entries in the order of the cells are streamed, others are read whole (as a sparse matrix).
 """
 
-import warnings
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,7 +86,7 @@ class MtxReader(Reader):
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         if self.whole is None and not self._sorted_by_cell():
-            self.whole = _whole(self.path, self.cells_in_columns)
+            self.whole = self._rows(pd.concat(self._entries()), 0, self.n_rows)
         if self.whole is not None:
             yield from (self.whole[first : first + step] for first in range(start, self.n_rows, step))
         else:
@@ -173,20 +172,3 @@ class MtxReader(Reader):
 
     def identity(self) -> dict[str, str]:
         return {**super().identity(), "barcodes": digest(self.barcodes)}
-
-
-def _whole(path: Path, cells_in_columns: bool) -> Any:
-    try:
-        X = read_matrix(path)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read: {one_line(error)}") from None
-    return sparse.csr_matrix(X.T if cells_in_columns else X)
-
-
-def read_matrix(path: Path) -> Any:
-    """Return a MatrixMarket file as scipy reads it; the kind of sparse matrix depends on scipy's version."""
-    from scipy import io  # slow to import, and few need it
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*spmatrix", category=DeprecationWarning)
-        return io.mmread(path)

@@ -11,9 +11,10 @@ it is.
 
 import hashlib
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +81,34 @@ class Reader:
         return list(self.all_features) if self.chosen is None else [self.all_features[j] for j in self.chosen]
 
     def blocks(self, step: int, start: int = 0) -> Iterator[Any]:
-        """Yield rows from ``start`` on, ``step`` at a time (the last block may be shorter): ndarray or csr (n, p)."""
+        """Yield rows from ``start`` on, ``step`` at a time (the last block may be shorter): ndarray or csr (n, p).
+
+        Raises
+        ------
+        ValueError
+            If there are more or fewer rows than labels.
+        """
+        row = start
         with reading(self.name) if self.on_disk else nullcontext():
             for block in self._blocks(step, start):
                 matrix = as_rows(block, self.name)
+                row += matrix.shape[0]
+                if row > self.n_rows:
+                    raise ValueError(
+                        f"{self.name} has more rows than labels ({self.n_rows}): one label per row is needed"
+                    )
                 yield matrix if self.chosen is None or self.selects else matrix[:, self.chosen]
+        if row < self.n_rows:
+            raise ValueError(f"{self.name} ends after {row} rows, but there are {self.n_rows} labels")
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         raise NotImplementedError
+
+    def in_place(self) -> Any:
+        """Return the Dask array behind the rows: only the wanted features, in chunks of whole rows, ndarray or csr."""
+        X = self.dask.rechunk({1: -1})
+        chunks = (X.chunks[0], (len(self.feature_names),))
+        return X.map_blocks(partial(_whole_rows, self.chosen), dtype=X.dtype, chunks=chunks, meta=np.empty((0, 0)))
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
         """Return columns that are not features, by name (n_rows, …)."""
@@ -113,6 +134,52 @@ class Reader:
 
     def close(self) -> None:
         """Let go of open files."""
+
+
+def _whole_rows(chosen: np.ndarray | None, block: Any) -> Any:
+    rows = as_rows(block)
+    return rows if chosen is None else rows[:, chosen]
+
+
+class Mapped(Reader):
+    """The rows of another reader with other features: each block becomes ``function(block, beside)``.
+
+    Parameters
+    ----------
+    reader : Reader
+    function : of rows (n, p), ndarray or csr, and what is beside them (n, …)
+    names : of the features that it returns
+    beside : (n_rows, …)
+    step : rows of the other reader's blocks, at most
+    """
+
+    def __init__(
+        self, reader: Reader, function: Callable[..., Any], names: Sequence[str], beside: np.ndarray, step: int
+    ):
+        self.reader, self.function, self.beside, self.step = reader, function, beside, step
+        self.name, self.n_rows, self.labels, self.all_features = reader.name, reader.n_rows, reader.labels, names
+        if reader.dask is not None:
+            from dask.array import from_array  # there is one already
+
+            X = reader.in_place()
+            more = from_array(beside, chunks=(X.chunks[0], *beside.shape[1:]))
+            chunks = (X.chunks[0], (len(names),))
+            self.dask = X.map_blocks(function, more, dtype=float, chunks=chunks, meta=np.empty((0, 0)))
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        return rebatch(self._mapped(min(step, self.step), start), step)
+
+    def _mapped(self, step: int, row: int) -> Iterator[Any]:
+        for block in self.reader.blocks(step, row):
+            with naming_source(self.name):
+                yield self.function(block, self.beside[row : row + block.shape[0]])
+            row += block.shape[0]
+
+    def columns(self, names: Sequence[str]) -> Any:
+        return self.reader.columns(names)
+
+    def identity(self) -> dict[str, str]:
+        return self.reader.identity()
 
 
 def rebatch(pieces: Iterable[Any], step: int, skip: int = 0) -> Iterator[Any]:

@@ -104,14 +104,9 @@ class ParquetReader(Reader):
 
     def _blocks(self, step: int, start: int) -> Iterator[Any]:
         wanted, skip = self.wanted, start
-        groups: list[tuple[Any, int]] = []
-        for file in self.files:  # whole row groups before the start need not be read
-            for group in range(file.metadata.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                if skip >= rows and not groups:
-                    skip -= rows
-                else:
-                    groups.append((file, group))
+        groups = [(file, group) for file in self.files for group in range(file.metadata.num_row_groups)]
+        while groups and skip >= (rows := groups[0][0].metadata.row_group(groups[0][1]).num_rows):
+            skip, groups = skip - rows, groups[1:]  # whole row groups before the start need not be read
         pieces = (
             numbers(_columns_of(batch, wanted), self.name)
             for file, group in groups
