@@ -46,6 +46,12 @@ def check_sizes(means: np.ndarray, covariances: np.ndarray, contexts: Sequence[H
             )
 
 
+def check_probability(name: str, value: float) -> None:
+    """Complain about a level that is not between 0 and 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name} is a probability between 0 and 1, got {value}")
+
+
 def check_counts(counts: Any, present: Sequence[Hashable]) -> np.ndarray:
     """Return one positive whole count per context (K+1,); one number stands for all of them."""
     n = np.asarray(counts)
