@@ -38,6 +38,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import stats
 
 from latentdag.core.jacobian import Point, fitted_point, noise_roots, tangent
 from latentdag.core.likelihood import Design, Mechanism, Noisy, make_design
@@ -64,6 +65,11 @@ class Goodness:
     dof: int
     nats: float
     expected: float
+
+    @property
+    def p_value(self) -> float:
+        """For Gaussian samples; one where there is nothing to test."""
+        return float(stats.chi2.sf(self.statistic, self.dof)) if self.dof > 0 else 1.0
 
 
 def goodness(design: Design, value: float, parents: Sequence[IntArray], order: Sequence[int]) -> Goodness:

@@ -9,6 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from latentdag.core.planning import power as power_of
+from latentdag.data.checks import check_probability
 from latentdag.design.assumed import FEWEST_CELLS, Assumed
 from latentdag.design.rivals import can_search, searched
 from latentdag.errors import LatentDAGWarning, clear_numerics
@@ -86,7 +87,7 @@ def power(
     2     c3     c1    1.0
     """
     assumed = Assumed.of(fit_or_model)
-    _check_level(alpha)
+    check_probability("alpha", alpha)
     cells = assumed.counts(counts)
     if simulate:
         return _simulated(assumed, cells, alpha, simulate, rng)
@@ -173,7 +174,7 @@ def samples_needed(
     [1010.0, 3650.0, 210.0]
     """
     assumed = Assumed.of(fit_or_model)
-    _check_level(alpha)
+    check_probability("alpha", alpha)
     if not alpha < power < 1:
         raise ValueError(f"power is a probability between alpha = {alpha} and 1, got {power}")
     share = _shares(assumed, shares)
@@ -207,7 +208,7 @@ def power_curve(
     cannot have more. The rest is as for :func:`samples_needed`.
     """
     assumed = Assumed.of(fit_or_model)
-    _check_level(alpha)
+    check_probability("alpha", alpha)
     share = _shares(assumed, shares)
     if totals is None:
         tables = _grown(assumed, share, alpha, searched, 0.95)
@@ -218,11 +219,6 @@ def power_curve(
         table["p_order"], table["p_graph"] = table.attrs["p_order"], table.attrs["p_graph"]
         table.attrs = {}
     return pd.concat(tables, ignore_index=True)
-
-
-def _check_level(alpha: float) -> None:
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is a probability between 0 and 1, got {alpha}")
 
 
 def _shares(assumed: Assumed, shares: Mapping[Any, float] | None) -> dict[Any, float]:

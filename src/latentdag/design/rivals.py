@@ -21,9 +21,10 @@ import numpy as np
 from scipy.special import softmax
 
 from latentdag.core.evidence import Weighed, ancestors_of
+from latentdag.core.goodness import noises
 from latentdag.core.graphs import FittedGraph, Rules, fit_graph, perfect_rows, reversals
-from latentdag.core.likelihood import Design, shares
-from latentdag.core.linalg import Array, BoolArray, IntArray, complement
+from latentdag.core.likelihood import Design
+from latentdag.core.linalg import Array, BoolArray, IntArray
 from latentdag.core.orders import Stack, full_parents
 from latentdag.core.search import Rival, conclude
 from latentdag.data.moments import Moments
@@ -181,35 +182,19 @@ def searched(fit: Fit, m: Moments, alpha: float) -> Searched:
 def gaps_of(exact: Exact) -> tuple[Array, Array]:
     """Return Δ (R,) of every rival, and V with ``V Vᵀ`` the covariance of the gaps."""
     design, gaps, V = exact.design, [], []
-    F_inv = np.linalg.inv(_noise_rows(design, exact.truth)[0])
     n = design.n
+    F_inv = np.linalg.inv(noises(design, exact.truth.optimum, exact.truth.parents).F)
     for one in exact.rivals:
-        F, b = _noise_rows(design, one.graph)
-        R = F @ F_inv
+        model = noises(design, one.graph.optimum, one.graph.parents)
+        b = (
+            np.zeros_like(model.nu)
+            if design.means is None
+            else np.einsum("kij,kj->ki", model.F, design.means) - model.nu
+        )
+        R = model.F @ F_inv
         P = np.einsum("kij,kil->kjl", R, R) - np.eye(R.shape[1])
         half = np.einsum("kii->k", P) / 2 - np.linalg.slogdet(R)[1] + np.einsum("ki,ki->k", b, b) / 2
         gaps.append(float(n @ half))
         linear = np.einsum("kij,ki->kj", R, b)
         V.append(np.hstack([P.reshape(len(n), -1) / np.sqrt(2.0), linear]) * np.sqrt(n)[:, None])
     return np.array(gaps), np.array(V).reshape(len(gaps), -1)
-
-
-def _noise_rows(design: Design, graph: FittedGraph) -> tuple[Array, Array]:
-    """Return ``F_k`` (K + 1, r, r) of a fitted graph, white rows of what the latents leave included, and the means b
-    (K + 1, r) that it leaves unexplained: those of latents that a context targets are free.
-    """
-    H, d, S_bar = graph.optimum.H, design.d, design.S_bar
-    rest = complement((H @ S_bar).T).T
-    if len(rest):
-        rest = np.linalg.solve(np.linalg.cholesky(rest @ S_bar @ rest.T), rest)
-    noises = graph.optimum.rows @ H
-    F = np.repeat(np.vstack([noises[:d], rest])[None], len(design.n), axis=0)
-    b = np.zeros(F.shape[:2])
-    if design.means is not None:
-        _, share = shares(design.n, design.hits, d)
-        common = np.einsum("ij,ij->i", noises[:d], share[:-1] @ design.means)
-        b[:, :d] = design.means @ noises[:d].T - common
-    for q, mechanism in enumerate(design.mechanisms(graph.parents)[d:], start=d):
-        F[mechanism.context, mechanism.latent] = noises[q]
-        b[mechanism.context, mechanism.latent] = 0.0
-    return F, b

@@ -3,8 +3,7 @@
 ================== ==========================================================================================
 ``ranks``          In how many directions does a context differ from the control, or do all contexts together?
 ``membership``     Has every context one target, and does one model explain them all?
-``culprits``       Of a model that is refused, which contexts account for it?
-``omnibus``        Is there any model of a fit's kind that explains all contexts at once?
+``omnibus``        Is there any model of a fit's kind that explains all contexts? If not, which contexts account for it?
 ``shared_targets`` Which contexts hit the same latent?
 ``control``        Which context is the control, where nobody wrote it down?
 ``targets``        Which latents does a context act on, in or out of the fit?

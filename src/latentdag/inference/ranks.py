@@ -244,11 +244,11 @@ def latent_dimension_test(m: Moments, alpha: float = 0.05, means: bool = True) -
     check_design(m)
     check_probability("alpha", alpha)
     n, S, shifts = _white_together(m.with_shared_noise(), means)
-    rows: list[tuple[float, float, float]] = []
+    rows: list[list[float]] = []
     B, accepted = None, False
     while not accepted:
         B, *tested = change_directions(n, S, shifts, len(rows), B)
-        rows.append(tuple(tested))
+        rows.append(tested)
         accepted = rows[-1][2] > alpha
     summary = pd.DataFrame(rows, columns=["statistic", "dof", "p_value"]).rename_axis("n_latents")
     return DimensionTest(len(rows) - 1, S.shape[1], summary, alpha)

@@ -27,6 +27,7 @@ from latentdag.core.likelihood import Noise, Span
 from latentdag.core.linalg import pseudo_inverse, scale_free_rank, symmetrize
 from latentdag.core.quantities import NAMES, POWERS, Block, Quantities
 from latentdag.core.small_samples import degrees_of_freedom, models_nearby, without_winners_curse
+from latentdag.data.checks import check_probability
 from latentdag.data.stream import Samples, context_blocks
 from latentdag.model.model import LatentModel
 
@@ -224,8 +225,7 @@ def add_intervals(table: pd.DataFrame, level: float, dof: "np.ndarray | float" =
 
     With ``dof`` degrees of freedom of the errors, the intervals are Student's.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level is a probability between 0 and 1, got {level}")
+    check_probability("level", level)
     t = stats.t.ppf(0.5 + 0.5 * level, dof)
     estimate, error = table["estimate"].to_numpy(), table["std_error"].to_numpy()
     error = np.where(np.isfinite(error), error, np.nan)

@@ -27,6 +27,7 @@ from latentdag.core.covariance import Gradient, ParameterCovariance
 from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.core.responses import response_point, weight_at
 from latentdag.data import labels as lb
+from latentdag.data.checks import check_probability
 from latentdag.model.intervention import check_strength
 
 if TYPE_CHECKING:
@@ -143,8 +144,7 @@ class Sensitivity:
 
 def sensitivity(fit: "Fit", strengths: Any = (0.5, 1.0), level: float = 0.95) -> Sensitivity:
     """Return how the edges of a fit depend on strengths; see :meth:`latentdag.Fit.sensitivity`."""
-    if not 0 < level < 1:
-        raise ValueError(f"level is a probability between 0 and 1, got {level}")
+    check_probability("level", level)
     if any(change.kind == "soft" for value in fit.model.interventions.values() for change in value.changes.values()):
         raise ValueError("soft interventions have no strength: fit.edges() and fit.partial_order() say what they tell")
     found = responses_of(fit)
