@@ -30,7 +30,7 @@ statistic in the parameters and C their covariance (docs/math.md, section "Tests
   the context targets i too, without refitting.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,6 +51,10 @@ POWERS = {
 }  # fmt: skip
 
 
+#: Values of one quantity that are computed together, at least: each time is a walk through all of a large matrix.
+TOGETHER = 2_560
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """Some values of one quantity: row and column indices (m,), values (m,) and gradients.
@@ -62,6 +66,14 @@ class Block:
     columns: IntArray
     estimate: Array
     gradient: Gradient
+
+    @classmethod
+    def stacked(cls, parts: "Sequence[Block]") -> "Block":
+        """Return several blocks of one quantity as one."""
+        rows, columns, estimate = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "columns", "estimate")
+        )
+        return cls(rows, columns, estimate, Gradient.stacked([part.gradient for part in parts]))
 
 
 class Quantities:
@@ -138,14 +150,17 @@ class Quantities:
         return Gradient(inner, ((point.outer_rows[rows], outer),) if len(self.W) else ())
 
     def blocks(self, name: str, scaling: str = "paper") -> Iterator[Block]:
-        """Yield all values of one quantity, in pieces that fit in memory."""
+        """Yield all values of one quantity, some thousand at a time, so that gradients fit in memory."""
         if name in ("scale", "shift", "noise_variance", "feature_noise"):
             yield getattr(self, f"_{name}")(scaling)
             return
+        rows: list[Block] = []
         for i in range(self.shown):
-            block: Block = getattr(self, f"_{name}")(i, scaling)
-            if len(block.rows):
-                yield block
+            rows.append(getattr(self, f"_{name}")(i, scaling))
+            size = sum(len(block.rows) for block in rows)
+            if size and (size >= TOGETHER or i == self.shown - 1):
+                yield Block.stacked(rows)
+                rows = []
 
     def _scaled(self, name: str, block: Block, scaling: str) -> Block:
         """Scale a quantity that goes with powers of s at its row and its column; both index latents."""

@@ -27,6 +27,7 @@ from latentdag.errors import clear_numerics
 from latentdag.model.distribution import Law
 from latentdag.model.intervention import Intervention
 from latentdag.model.model import LatentModel
+from latentdag.uncertainty.prediction import combined
 
 if TYPE_CHECKING:
     from latentdag.methods.result import Fit
@@ -194,19 +195,10 @@ def _parts(
             f"combinations={{{context!r}: {tuple(known[:2])!r}}}"
         )
     parts = (done,) if isinstance(done, str) or not isinstance(done, Sequence) else tuple(done)
-    for part in parts:
-        if part not in model.interventions:
-            raise ValueError(
-                f"{context!r} combines {part!r}, which the model does not know: {list(model.interventions)}"
-            )
-    targets = [name for part in parts for name in model.interventions[part].targets]
-    twice = sorted({name for name in targets if targets.count(name) > 1})
-    if twice:
-        raise ValueError(
-            f"{context!r} combines contexts that change the same latent {twice[0]!r}, so what happens to it is not "
-            f"known: say so with combinations={{{context!r}: Intervention(…)}}"
-        )
-    return Intervention.combine(model.interventions[part] for part in parts), parts
+    try:
+        return combined(model, parts), parts
+    except ValueError as error:
+        raise ValueError(f"{context!r} combines {parts!r}: {error}") from None
 
 
 def same_features(m: Moments, names: Sequence[str], what: str) -> Moments:
