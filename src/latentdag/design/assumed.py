@@ -5,7 +5,7 @@ of a pilot fit were looked at because they are large, so they are too large on a
 :mod:`latentdag.core.small_samples` says, and what the pilot leaves open is kept beside them as their covariance.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -115,10 +115,8 @@ class Assumed:
     @property
     def note(self) -> str:
         """What to know before believing the plan."""
-        fit, unknown = (
-            self.fit,
-            [f"{a} → {b}" for (a, b), known in zip(self.pairs, self.known, strict=True) if not known],
-        )
+        fit = self.fit
+        unknown = [f"{a} → {b}" for (a, b), known in zip(self.pairs, self.known, strict=True) if not known]
         said = [UNKNOWN.format(listed=lb.listed(unknown))] if unknown else []
         if fit.idle:
             said.append(IDLE.format(listed=lb.listed(lb.text_names(fit.idle))))
@@ -142,10 +140,10 @@ class Assumed:
             raise ValueError(f"name the cells of every context, the control included, and no other: {wrong}")
         return {context: given[context] for context in contexts}
 
-    def weights(self, counts: Mapping[Hashable, int]) -> np.ndarray:
-        """Return what contexts weigh in the information: a free mean costs one cell."""
-        n = np.array(list(counts.values()), dtype=float)
-        return n if self.screen.point.tau is not None else n - 1.0
+    def variances(self, counts: Iterable[int]) -> np.ndarray:
+        """Return the variance (m,) of every weight with so many cells in each context; a free mean costs one cell."""
+        n = np.array(list(counts), dtype=float)
+        return self.screen.variances(n if self.screen.point.tau is not None else n - 1.0)
 
     def with_context(self, label: Hashable, intervention: Any, cells: int, counts: Mapping[Hashable, int]) -> "Assumed":
         """Return the same model with one more context, and so many cells in each."""

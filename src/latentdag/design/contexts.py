@@ -142,7 +142,7 @@ def _new_label(model: LatentModel) -> str:
 
 def _variance_cut(assumed: Assumed, there: Counts, made: Sequence[Assumed], for_: str) -> dict[str, list[float]]:
     """Return by which share each candidate cuts the variance that matters."""
-    w, before = assumed.shrunk[0], assumed.screen.variances(assumed.weights(there))
+    w, before = assumed.shrunk[0], assumed.variances(there.values())
     known = assumed.known
     if not known.any():
         raise ValueError(assumed.note)
@@ -150,13 +150,8 @@ def _variance_cut(assumed: Assumed, there: Counts, made: Sequence[Assumed], for_
     def total(v: np.ndarray) -> float:
         return float((v[known] / w[known] ** 2).max() if for_ == "weakest" else v[known].sum())
 
-    after = [each.screen.variances(each.weights(each.counts(_there(each)))) for each in made]
+    after = [each.variances(each.fit.counts) for each in made]
     return {"gain": [1 - total(v) / total(before) for v in after]}
-
-
-def _there(assumed: Assumed) -> dict[Any, int]:
-    """Return the cells that a fit says its contexts have."""
-    return dict(zip(assumed.fit.model.contexts, assumed.fit.counts, strict=True))
 
 
 def _nats(assumed: Assumed, there: Counts, made: Sequence[Assumed], for_: str) -> dict[str, list[float]]:

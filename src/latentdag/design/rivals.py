@@ -17,6 +17,7 @@ seeds 0 to 26 (three to five latents, both conventions, 100 to 1,000 cells per c
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import networkx as nx
 import numpy as np
 from scipy.special import softmax
 
@@ -91,7 +92,7 @@ class Exact:
     @cached_property
     def edges(self) -> BoolArray:
         """(d, d), ``[i, j]`` iff j → i is in the model."""
-        return edges_of(self.truth)
+        return nx.to_numpy_array(self.fit.fitted_graph, self.prepared.latents, weight=None).T > 0
 
     @cached_property
     def rivals(self) -> tuple[Weighed, ...]:
@@ -109,11 +110,11 @@ class Exact:
         ]
         return sorted((graph for graph in found if graph is not None), key=lambda graph: -graph.optimum.value)
 
-    def forward(self, rival: FittedGraph) -> float:
+    def forward(self, rival: Weighed) -> float:
         """Return how likely every edge of the model points forward in an order of a graph: what that leaves open is a
         coin's toss each.
         """
-        ancestors = ancestors_of(edges_of(rival), rival.order)
+        ancestors = ancestors_of(rival.present, rival.graph.order)
         return 0.0 if (ancestors.T & self.edges).any() else 0.5 ** int((self.edges & ~ancestors).sum())
 
     def gap(self, rival: FittedGraph, seen_by: "Exact") -> float:
@@ -133,35 +134,18 @@ class Exact:
         return found
 
 
-def edges_of(graph: FittedGraph) -> BoolArray:
-    """Return the edges (d, d) of a graph, ``[i, j]`` for j → i."""
-    edges = np.zeros((len(graph.parents),) * 2, dtype=bool)
-    for i, parents in enumerate(graph.parents):
-        edges[i, parents] = True
-    return edges
+def searched(fit: Fit, m: Moments, alpha: float) -> tuple[dict[tuple[str, str], float], float, float]:
+    """Return what a search in samples of the model will say: an edge is called if its probability is 1 − alpha.
 
-
-@dataclass(frozen=True, eq=False)
-class Searched:
-    """What a search will say.
-
-    Attributes
-    ----------
+    Returns
+    -------
     called : dict of (source, target) to the probability that the edge is called
     p_order, p_graph : probability that every edge points forward in the order found; that the graph is right
     """
-
-    called: dict[tuple[str, str], float]
-    p_order: float
-    p_graph: float
-
-
-def searched(fit: Fit, m: Moments, alpha: float) -> Searched:
-    """Return what a search in samples of the model will say: an edge is called if its probability is 1 − alpha."""
     exact = Exact(fit, m)
     rivals, names = exact.rivals, exact.prepared.latents
     present = np.array([one.present for one in rivals])
-    forward = np.array([exact.forward(one.graph) for one in rivals])
+    forward = np.array([exact.forward(one) for one in rivals])
     right = (present == exact.edges).all(axis=(1, 2))
     prior = np.array([one.evidence - one.graph.optimum.value for one in rivals])
     gaps, V = gaps_of(exact)
@@ -172,11 +156,8 @@ def searched(fit: Fit, m: Moments, alpha: float) -> Searched:
     )
     first = (prior - gaps).argmax(axis=1)
     luckiest = (prior - gaps + LUCK * ((forward > 0) & ~right)).argmax(axis=1)
-    return Searched(
-        {(names[j], names[i]): float(called[i, j]) for i, j in np.argwhere(exact.edges)},
-        float(np.mean(forward[first])),
-        float(np.mean(right[luckiest])),
-    )
+    by_name = {(names[j], names[i]): float(called[i, j]) for i, j in np.argwhere(exact.edges)}
+    return by_name, float(np.mean(forward[first])), float(np.mean(right[luckiest]))
 
 
 def gaps_of(exact: Exact) -> tuple[Array, Array]:
