@@ -182,11 +182,7 @@ def off_targets(
 
 def _checked(fit: "Fit", m: Moments, data: Samples | None) -> Uncertainty:
     """Return the uncertainty of a fit; ``ValueError`` if it has none, or if the moments are of other features."""
-    if m.source_features != tuple(fit.model.feature_names):
-        raise ValueError(
-            f"the moments have {len(m.source_features)} features {list(m.source_features)[:3]}…, the fit "
-            f"{fit.model.n_features} {list(fit.model.feature_names)[:3]}…: they must be the same"
-        )
+    fit.seen_by(m)  # refuses other features
     uncertainty = fit.uncertainty(data)
     if uncertainty.covariance is None:
         raise ValueError(f"tests of targets need standard errors: {uncertainty.note}")
