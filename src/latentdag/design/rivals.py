@@ -167,12 +167,7 @@ def gaps_of(exact: Exact) -> tuple[Array, Array]:
     F_inv = np.linalg.inv(noises(design, exact.truth.optimum, exact.truth.parents).F)
     for one in exact.rivals:
         model = noises(design, one.graph.optimum, one.graph.parents)
-        b = (
-            np.zeros_like(model.nu)
-            if design.means is None
-            else np.einsum("kij,kj->ki", model.F, design.means) - model.nu
-        )
-        R = model.F @ F_inv
+        R, b = model.F @ F_inv, model.b
         P = np.einsum("kij,kil->kjl", R, R) - np.eye(R.shape[1])
         half = np.einsum("kii->k", P) / 2 - np.linalg.slogdet(R)[1] + np.einsum("ki,ki->k", b, b) / 2
         gaps.append(float(n @ half))

@@ -119,7 +119,7 @@ class Joint:
     @cached_property
     def found(self) -> Goodness:
         """How well the best order explains the design."""
-        return goodness_of(self.design, self.best)
+        return goodness(self.design, self.best)
 
     def without(self, k: int) -> "Joint":
         """Return the same without what context k of the design says; the search looks only near the order."""
@@ -129,7 +129,7 @@ class Joint:
         """Return the same with the best order that is found near this one, until one is good enough."""
         best, design = self.best, self.design
         found = best_full_order(
-            design, best.optimum.H, best.order, self.permit, lambda full: enough(goodness_of(design, full))
+            design, best.optimum.H, best.order, self.permit, lambda full: enough(goodness(design, full))
         )
         return self if found is None else replace(self, best=found)
 
@@ -195,7 +195,7 @@ def joint_fit(fit: Fit, m: Moments) -> Joint | str:
     given = told.graph is not None or told.order is not None
     permit = edge_rules(prepared, 0.0, required=told.required).permit
     looked = (lambda other: other == order) if given else permit
-    best = best_full_order(design, H, order, looked, lambda full: goodness_of(design, full).p_value > CLEAR)
+    best = best_full_order(design, H, order, looked, lambda full: goodness(design, full).p_value > CLEAR)
     if best is None:
         return "the full order has no finite likelihood: the covariances are too near singular"
     if best.optimum.gain > SHORT:
@@ -211,25 +211,20 @@ def no_covariance(m: Moments) -> str:
     return "" if alone is None else f"context {m.contexts[alone]!r}: {no_inverse(m, alone) or 'it has two samples'}"
 
 
-def goodness_of(design: Design, full: FullOrder) -> Goodness:
-    """Compare the saturated model with a full order."""
-    return goodness(design, full.optimum.value, full_parents(full.order), full.order)
-
-
 def omnibus_of(joint: Joint, data: Samples | None) -> Omnibus:
     """Test a joint model against the saturated one."""
-    design, found, parents = joint.design, joint.found, full_parents(joint.best.order)
+    design, found = joint.design, joint.found
     statistic, dof, p_value, scale = found.statistic, float(found.dof), found.p_value, 1.0
     if data is not None:
-        model = noises(design, joint.best.optimum, parents)
+        model = noises(design, joint.best.optimum, full_parents(joint.best.order))
         if len(design.n) * model.n_moments > MOMENTS_UP_TO:
             return Omnibus(reason="too many moments for the test without Gaussian samples; data=None assumes them")
         traces = matched_traces(model, _error_covariances(joint.m, joint.prepared, model, data))
         scale = traces[0] / found.dof
         statistic, dof, p_value = moment_matched_p_value(statistic, *traces)
-    off = misfit(design, joint.best.optimum, parents, found, scale)
-    by_context = dict(zip(joint.m.contexts, off.by_context.tolist(), strict=True))
-    return Omnibus(statistic, dof, p_value, -found.nats, "", data is not None, by_context, off.unexplained)
+    off, unexplained = misfit(design, joint.best, found, scale)
+    by_context = dict(zip(joint.m.contexts, off.tolist(), strict=True))
+    return Omnibus(statistic, dof, p_value, -found.nats, "", data is not None, by_context, unexplained)
 
 
 def _error_covariances(m: Moments, prepared: Prepared, model: Noises, data: Samples) -> np.ndarray:
@@ -237,8 +232,7 @@ def _error_covariances(m: Moments, prepared: Prepared, model: Noises, data: Samp
     means = model.point.tau is not None
     sums = [CrossCovariance(model.n_moments, model.n_moments) for _ in m.contexts]
     for k, block in deviations(data, m):
-        shift = m.means[k] - m.means[0] if means else 0.0
-        for eps, products in weighted_products((block + shift) @ (model.F[k] @ prepared.W).T - model.nu[k]):
+        for eps, products in weighted_products(block @ (model.F[k] @ prepared.W).T + model.b[k]):
             errors = np.hstack([products, eps]) if means else products
             sums[k].add(errors, errors)
     return np.array([each.value() for each in sums])
