@@ -17,6 +17,7 @@ import pandas as pd
 from latentdag.core.planning import Screen
 from latentdag.core.small_samples import without_winners_curse
 from latentdag.data import labels as lb
+from latentdag.data.checks import whole_number
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
@@ -126,7 +127,10 @@ class Assumed:
 
     def counts(self, cells: Any) -> dict[Hashable, int]:
         """Return the cells of every context from one number for all, or a mapping of context to cells."""
-        return {context: whole_number(n, context) for context, n in self.matched(cells).items()}
+        matched = self.matched(cells)
+        return {
+            context: whole_number(f"cells of context {context!r}", n, FEWEST_CELLS) for context, n in matched.items()
+        }
 
     def matched(self, given: Any) -> dict[Hashable, Any]:
         """Return a value for every context, in the model's order, from one for all or a mapping that names each."""
@@ -154,10 +158,3 @@ class Assumed:
         options = replace(self.fit.options, targets=model.targets, intervention=kinds)
         made = replace(self.fit, model=model, counts=(*counts.values(), cells), options=options, details={})
         return Assumed(made, False)
-
-
-def whole_number(n: Any, context: Hashable) -> int:
-    """Return a number of cells that a fit can use."""
-    if not (isinstance(n, int | float | np.number) and n == int(n) and n >= FEWEST_CELLS):
-        raise ValueError(f"context {context!r} needs {FEWEST_CELLS} cells or more, a whole number, got {n!r}")
-    return int(n)

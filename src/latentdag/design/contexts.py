@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from latentdag.data import labels as lb
-from latentdag.design.assumed import Assumed, whole_number
+from latentdag.data.checks import check_choice, whole_number
+from latentdag.design.assumed import FEWEST_CELLS, Assumed
 from latentdag.design.rivals import Exact, can_search
 from latentdag.errors import clear_numerics
 from latentdag.identification.equivalence import equivalent_models
@@ -78,11 +79,14 @@ def next_context(
     2      (c1, c3)          2  0.41
     """
     assumed = Assumed.of(fit)
-    if for_ not in PURPOSES:
-        raise ValueError(f"for_ must be one of {', '.join(map(repr, PURPOSES))}, got {for_!r}")
+    check_choice("for_", for_, PURPOSES)
     model = assumed.fit.model
     there = assumed.counts(dict(zip(model.contexts, assumed.fit.counts, strict=True)) if counts is None else counts)
-    cells = round(sum(there.values()) / len(there)) if n is None else whole_number(n, "new")
+    cells = (
+        round(sum(there.values()) / len(there))
+        if n is None
+        else whole_number("n, the cells of the new context,", n, FEWEST_CELLS)
+    )
     tried = [_intervention(model, each) for each in (_default(model, for_) if candidates is None else candidates)]
     if not tried:
         raise ValueError("there is no candidate: name latents, or leave candidates out")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.core.linalg import unit_diagonal
+from latentdag.data.checks import check_choice
 from latentdag.model.model import LatentModel
 
 #: Entries of a latent precision matrix below this partial correlation are rounding errors of a zero.
@@ -124,8 +125,7 @@ def liu_possible(
     """
     if not nx.is_directed_acyclic_graph(graph):
         raise ValueError("the graph must be directed and acyclic")
-    if kind not in ("perfect", "soft"):
-        raise ValueError(f"kind must be 'perfect' or 'soft', got {kind!r}")
+    check_choice("kind", kind, ("perfect", "soft"))
     count = contexts if isinstance(contexts, Mapping) else dict.fromkeys(graph, contexts)
     if kind == "perfect":
         return all(graph.in_degree(i) <= 1 and count.get(i, 0) >= 1 + graph.in_degree(i) for i in graph)

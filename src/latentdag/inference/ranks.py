@@ -25,7 +25,7 @@ from latentdag.core.fourth_moments import ProductCovariance, moment_matched_p_va
 from latentdag.core.linalg import is_definite, symmetrize
 from latentdag.core.ranks import change_directions, eigenvalue_terms, rank_p_value
 from latentdag.data import labels as lb
-from latentdag.data.checks import check_design, check_probability
+from latentdag.data.checks import check_design, check_probability, whole_number
 from latentdag.data.moments import Moments
 from latentdag.data.stream import Samples, deviations
 from latentdag.errors import clear_numerics
@@ -81,16 +81,15 @@ def rank_test(
     (5, 5)
     """
     check_design(m)
-    if not (isinstance(rank, int | np.integer) and rank >= 0):
-        raise ValueError(f"rank must be a whole number, 0 or more, got {rank!r}")
-    rho = _rho(m.with_shared_noise(), int(rank))
+    rank = whole_number("rank", rank, 0)
+    rho = _rho(m.with_shared_noise(), rank)
     m, data = in_factors(m, data, noise, n_latents)
-    rows = [_gaussian(m, k, int(rank)) for k in range(1, len(m.contexts))]
+    rows = [_gaussian(m, k, rank) for k in range(1, len(m.contexts))]
     table = pd.DataFrame(rows, index=lb.as_index(m.contexts[1:]))
     reason = table.pop("reason")
     table["rho"] = rho
     if data is not None:
-        robust = _robust(m, int(rank), data, table["statistic"].to_numpy())
+        robust = _robust(m, rank, data, table["statistic"].to_numpy())
         table[["robust_statistic", "robust_dof", "robust_p_value"]] = robust
         table.loc[table["dof"] == 0, "robust_p_value"] = 1.0
     table["reason"] = reason
