@@ -60,7 +60,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 
 def whole_number(name: str, value: Any, least: int) -> int:
     """Return a whole number that is large enough."""
-    if not (isinstance(value, int | float | np.number) and value % 1 == 0 and value >= least):
+    if not (isinstance(value, int | float | np.integer | np.floating) and value % 1 == 0 and value >= least):
         raise ValueError(f"{name} must be a whole number, {least} or more, got {value!r}")
     return int(value)
 
