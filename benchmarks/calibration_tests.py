@@ -24,10 +24,9 @@ from scipy import stats
 
 import latentdag as ld
 from latentdag.inference.control import observational_context_test
-from latentdag.inference.dimension import latent_dimension_test
 from latentdag.inference.membership import membership_test
 from latentdag.inference.omnibus import omnibus_test
-from latentdag.inference.ranks import rank_test
+from latentdag.inference.ranks import latent_dimension_test, rank_test
 from latentdag.inference.shared_targets import target_groups
 
 CONVENTIONS = ("figures", "text")

@@ -73,7 +73,7 @@ def known_graph(truth, counts, rng):
     exact = Exact(Assumed.of(truth).fit, m)
     fitted = Assumed.of(model_of_graph(m, exact.prepared, exact.truth))
     edges = fitted.edges.set_index(["source", "target"])["weight"]
-    return edges, edges / np.sqrt(fitted.screen.variances(fitted.weights(fitted.counts(counts))))
+    return edges, edges / np.sqrt(fitted.variances(fitted.counts(counts).values()))
 
 
 def power_rows(options):
@@ -196,7 +196,7 @@ def next_part(options):
     for convention, seed, truth in models_of(options):
         rng = np.random.default_rng([seed, 2])
         assumed = Assumed.of(truth)
-        expected = float(assumed.screen.variances(assumed.weights(assumed.counts(n))).sum())
+        expected = float(assumed.variances(assumed.counts(n).values()).sum())
         m = ld.simulate.sample_moments(truth, n, rng)
         exact = Exact(assumed.fit, m)
         pilot = model_of_graph(m, exact.prepared, exact.truth)

@@ -17,10 +17,10 @@ from latentdag.identification.reduce import reduce_contexts as reduce_contexts
 from latentdag.identification.reduce import same_target_groups as same_target_groups
 from latentdag.inference.bootstrap import bootstrap as bootstrap
 from latentdag.inference.control import observational_context_test as observational_context_test
-from latentdag.inference.dimension import latent_dimension_test as latent_dimension_test
 from latentdag.inference.membership import membership_test as membership_test
 from latentdag.inference.omnibus import omnibus_test as omnibus_test
 from latentdag.inference.permutation import permutation_test as permutation_test
+from latentdag.inference.ranks import latent_dimension_test as latent_dimension_test
 from latentdag.inference.ranks import rank_test as rank_test
 from latentdag.inference.resampling import block_moments as block_moments
 from latentdag.inference.shared_targets import target_groups as target_groups

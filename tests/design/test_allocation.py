@@ -103,8 +103,8 @@ def test_floors_are_kept(truth):
     [
         (lambda t: ld.design.allocate(t, 14), "a budget of 14 cells is below the floors of 5 contexts"),
         (lambda t: ld.design.allocate(t, 400, floor=100), "below the floors of 5 contexts, 500 together"),
-        (lambda t: ld.design.allocate(t, -1), "the budget is a number of cells, got -1"),
-        (lambda t: ld.design.allocate(t, "all"), "the budget is a number of cells, got 'all'"),
+        (lambda t: ld.design.allocate(t, -1), "budget must be a whole number, 1 or more, got -1"),
+        (lambda t: ld.design.allocate(t, "all"), "budget must be a whole number, 1 or more, got 'all'"),
         (lambda t: ld.design.allocate(t, 1_000, criterion="D"), "criterion must be one of 'maxmin', 'A', got 'D'"),
         (lambda t: ld.design.allocate(t, 1_000, floor={"x": 3}), r"unknown \['x'\]"),
     ],

@@ -71,7 +71,7 @@ def test_only_a_new_target_settles_which_of_two_models_is_right():
         ({"candidates": [()]}, "a candidate names one latent or more"),
         ({"candidates": []}, "there is no candidate"),
         ({"for_": "fun"}, "for_ must be one of 'edges', 'weakest', 'order', 'ambiguity', got 'fun'"),
-        ({"n": 0}, "needs 3 cells or more"),
+        ({"n": 0}, "cells of the new context, must be a whole number, 3 or more, got 0"),
     ],
 )
 def test_bad_input_gets_a_sentence(truth, options, words):

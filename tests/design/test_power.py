@@ -197,10 +197,10 @@ def test_noisy_features_cost_cells():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda t: ld.design.power(t, 0), "context 'control' needs 3 cells or more"),
+        (lambda t: ld.design.power(t, 0), "cells of context 'control' must be a whole number, 3 or more, got 0"),
         (lambda t: ld.design.power(t, -5), "got -5"),
-        (lambda t: ld.design.power(t, 10.5), "a whole number, got 10.5"),
-        (lambda t: ld.design.power(t, "many"), "a whole number, got 'many'"),
+        (lambda t: ld.design.power(t, 10.5), "a whole number, 3 or more, got 10.5"),
+        (lambda t: ld.design.power(t, "many"), "a whole number, 3 or more, got 'many'"),
         (lambda t: ld.design.power(t, {"control": 50}), r"missing \['c1'"),
         (lambda t: ld.design.power(t, dict.fromkeys([*t.contexts, "x"], 50)), r"unknown \['x'\]"),
         (lambda t: ld.design.power(t, 100, alpha=1.5), "alpha is a probability"),

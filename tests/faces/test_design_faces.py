@@ -63,7 +63,7 @@ def test_the_terminal_shows_table_and_chances(folder):
     [
         ([], "ask one question"),
         (["--power", "300", "--budget", "100"], "ask one question"),
-        (["--power", "0"], "needs 3 cells or more"),
+        (["--power", "0"], "must be a whole number, 3 or more, got 0"),
         (["--budget", "5"], "below the floors"),
         (["--next", "fun"], "for_ must be one of"),
     ],

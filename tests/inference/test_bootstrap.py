@@ -148,7 +148,7 @@ def test_other_data_and_too_much_memory_are_refused(samples, monkeypatch):
         block_moments((X[:-4], contexts[:-4]), m)
     with pytest.raises(ValueError, match="features in the same order"):
         block_moments((X[:, ::-1], contexts), m)
-    with pytest.raises(ValueError, match="at least 2"):
+    with pytest.raises(ValueError, match="n_blocks must be a whole number, 2 or more, got 1"):
         block_moments((X, contexts), m, n_blocks=1)
     monkeypatch.setattr(resampling, "MAX_BYTES", 8 * 3 * 10 * 6)
     with pytest.raises(ValueError, match=r"use at most 10 blocks, use fewer features, or kind='parametric'"):
@@ -429,11 +429,11 @@ def test_what_was_given_holds_in_every_replicate():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"kind": "wild"}, "'parametric' or 'samples', got 'wild'"),
-        ({"source": "data"}, "'moments' or 'model'"),
+        ({"kind": "wild"}, "kind must be one of 'parametric', 'samples', got 'wild'"),
+        ({"source": "data"}, "source must be one of 'model', 'moments', got 'data'"),
         ({"kind": "samples"}, r"pass data=\(X, contexts\)"),
         ({"data": (1, 2)}, "leave data out"),
-        ({"n_replicates": 0}, "positive whole number, got 0"),
+        ({"n_replicates": 0}, "n_replicates must be a whole number, 1 or more, got 0"),
         ({"n_jobs": 0}, "n_jobs"),
         ({"rng": -1}, "not negative"),
         ({"method": "closed-form", "nonsense": 1}, "no such option"),

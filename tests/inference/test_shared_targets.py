@@ -136,5 +136,5 @@ def test_bad_input():
     m = ld.simulate.sample_moments(model(twice()), 100, rng=0)
     with pytest.raises(ValueError, match="threshold is a cosine"):
         target_groups(m, threshold=1.5)
-    with pytest.raises(ValueError, match="'perfect' or 'soft', got 'do'"):
+    with pytest.raises(ValueError, match="intervention must be one of 'perfect', 'soft', got 'do'"):
         target_groups(m, intervention="do")

@@ -57,10 +57,9 @@ How sure a fit is:
 Tests:
 
 ==================  =================================================================================
-``ranks``           the rank test: how many generalised eigenvalues differ from one
+``ranks``           rank tests: how many directions differ between two contexts, or between all
 ``two_samples``     whether two samples have one law, by means and covariances
 ``fourth_moments``  fourth moments, for tests that hold for any noise
-``changes``         the directions in which contexts differ at all
 ``goodness``        the test of a model against free means and covariances, for any noise
 ``multiplicity``    p-values adjusted for many tests: Holm, Benjamini–Hochberg
 ==================  =================================================================================

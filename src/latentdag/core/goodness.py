@@ -38,12 +38,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import stats
 
+from latentdag.core.full_orders import FullOrder
 from latentdag.core.jacobian import Point, fitted_point, noise_roots, tangent
 from latentdag.core.likelihood import Design, Mechanism, Noisy, make_design
 from latentdag.core.linalg import Array, IntArray, complement
 from latentdag.core.noisy import noisy_point
 from latentdag.core.optimize import Optimum
+from latentdag.core.orders import full_parents
 from latentdag.core.ranks import mean_log_det
 
 #: Up to this many latents the tangent map of a design with several targets per context is counted.
@@ -65,20 +68,17 @@ class Goodness:
     nats: float
     expected: float
 
+    @property
+    def p_value(self) -> float:
+        """For Gaussian samples; one where there is nothing to test."""
+        return float(stats.chi2.sf(self.statistic, self.dof)) if self.dof > 0 else 1.0
 
-def goodness(design: Design, value: float, parents: Sequence[IntArray], order: Sequence[int]) -> Goodness:
-    """Compare the saturated model with the maximum ``value`` of a full order.
 
-    Parameters
-    ----------
-    design : Design
-        Without shrinkage.
-    value : float
-        ℓ(H) at its maximum, as from :func:`latentdag.core.optimize.maximize`.
-    parents, order : of the full order
-    """
+def goodness(design: Design, full: FullOrder) -> Goodness:
+    """Compare the saturated model with the maximum of a full order, for a design without shrinkage."""
+    value, order = full.optimum.value, full.order
     r = design.S.shape[1]
-    mechanisms = design.mechanisms(parents)
+    mechanisms = design.mechanisms(full_parents(order))
     free = design.n @ np.linalg.slogdet(_measured(design)[0])[1]
     fitted = design.N * np.linalg.slogdet(design.S_bar)[1] - 2 * value
     if design.noisy is not None:  # whose value lacks nothing but this
@@ -152,13 +152,13 @@ class Noises:
     Attributes
     ----------
     point : Point
-    F : (K+1, r, r) noise rows, ``ε = F_k x − nu_k``
-    nu : (K+1, r)
+    F : (K+1, r, r) noise rows
+    b : (K+1, r) means that are left unexplained: noises are ``F_k x + b_k`` with x about the mean of its context
     """
 
     point: Point
     F: Array
-    nu: Array
+    b: Array
 
     @property
     def n_moments(self) -> int:
@@ -170,25 +170,27 @@ class Noises:
 def noises(design: Design, optimum: Optimum, parents: Sequence[IntArray]) -> Noises:
     """Return the fitted noises; dimensions beyond the latents count as untargeted latents that depend on all others."""
     d, r = optimum.H.shape
-    mechanisms, state = design.mechanisms(parents), optimum.state
+    mechanisms, state, nu = design.mechanisms(parents), optimum.state, np.zeros((len(design.n), r))
     if state is not None:  # what was measured of the noises, in coordinates in which it has unit variance
         point = noisy_point(design, mechanisms, state)
         roots = np.linalg.inv(noise_roots(point))
-        tau = np.zeros(len(state.rows)) if state.tau is None else state.tau
         F = roots @ state.rows[point.at_work] @ state.H
-        return Noises(point, F, np.einsum("kij,kj->ki", roots, tau[point.at_work]))
-    mechanisms[d:d] = [Mechanism(i, 0, np.arange(i, dtype=np.intp), design.N, design.S_bar) for i in range(d, r)]
-    rows = np.eye(len(mechanisms), r)
-    rows[:d, :d], rows[r:, :d], rows[r:, d:] = optimum.rows[:d], optimum.rows[d:], 0.0
-    H = np.vstack([optimum.H, _rest(design, optimum.H)])
-    point = fitted_point(design, mechanisms, rows)
-    F = rows[point.at_work] @ H
-    if design.means is None:
-        return Noises(point, F, np.zeros((len(F), r)))
-    # each mechanism's mean noise is that of all samples of the contexts where it is at work
-    weight = design.n * (point.at_work == np.arange(len(rows))[:, None, None]).any(axis=2)
-    tau = np.einsum("qj,qj->q", rows @ H, weight @ design.means) / weight.sum(axis=1)
-    return Noises(replace(point, tau=tau), F, tau[point.at_work])
+        if state.tau is not None:
+            nu = np.einsum("kij,kj->ki", roots, state.tau[point.at_work])
+    else:
+        rest = [Mechanism(i, 0, np.arange(i, dtype=np.intp), design.N, design.S_bar) for i in range(d, r)]
+        mechanisms[d:d] = rest
+        rows = np.eye(len(mechanisms), r)
+        rows[:d, :d], rows[r:, :d], rows[r:, d:] = optimum.rows[:d], optimum.rows[d:], 0.0
+        H = np.vstack([optimum.H, _rest(design, optimum.H)])
+        point = fitted_point(design, mechanisms, rows)
+        F = rows[point.at_work] @ H
+        if design.means is not None:
+            # each mechanism's mean noise is that of all samples of the contexts where it is at work
+            weight = design.n * (point.at_work == np.arange(len(rows))[:, None, None]).any(axis=2)
+            tau = np.einsum("qj,qj->q", rows @ H, weight @ design.means) / weight.sum(axis=1)
+            point, nu = replace(point, tau=tau), tau[point.at_work]
+    return Noises(point, F, -nu if design.means is None else np.einsum("kij,kj->ki", F, design.means) - nu)
 
 
 def release(design: Design, k: int) -> Design:
@@ -204,36 +206,27 @@ def release(design: Design, k: int) -> Design:
     return replace(left, noisy=Noisy(noisy.S[kept], replace(noisy.noise, N=noisy.noise.N[kept])))
 
 
-@dataclass(frozen=True)
-class Misfit:
-    """Hold the root mean square misfit of each context (K+1,), and the share of all change that is unexplained."""
-
-    by_context: Array
-    unexplained: float
-
-
-def misfit(
-    design: Design, optimum: Optimum, parents: Sequence[IntArray], found: Goodness, scale: float = 1.0
-) -> Misfit:
+def misfit(design: Design, full: FullOrder, found: Goodness, scale: float = 1.0) -> tuple[Array, float]:
     """Return how far a fitted model is off, beyond what noise explains.
 
     Parameters
     ----------
     found : of the same model
     scale : mean of the statistic over that of Gaussian samples
+
+    Returns
+    -------
+    root mean square misfit of each context (K+1,), and the share of all change that is unexplained
     """
-    model, n, r = noises(design, optimum, parents), design.n, design.S.shape[1]
+    parents = full_parents(full.order)
+    model, n, r = noises(design, full.optimum, parents), design.n, design.S.shape[1]
     S, S_bar = _measured(design)
     A = model.F @ S @ model.F.transpose(0, 2, 1)
-    off = np.trace(A, axis1=1, axis2=2) - np.linalg.slogdet(A)[1] - r
-    if design.means is not None:
-        off += np.sum((np.einsum("kij,kj->ki", model.F, design.means) - model.nu) ** 2, axis=1)
+    off = np.trace(A, axis1=1, axis2=2) - np.linalg.slogdet(A)[1] - r + np.sum(model.b**2, axis=1)
     # parameters of a context's own cost it so many degrees of freedom; the others are shared as samples are
-    own = np.bincount(
-        [a.context for a in design.mechanisms(parents)[design.d :]],
-        [a.n_weights + 1 + (design.means is not None) for a in design.mechanisms(parents)[design.d :]],
-        len(n),
-    )
+    hit = design.mechanisms(parents)[design.d :]
+    own_mean = design.means is not None
+    own = np.bincount([a.context for a in hit], [a.n_weights + 1 + own_mean for a in hit], len(n))
     shared = len(n) * model.n_moments - found.dof - own.sum()
     dof = np.maximum(model.n_moments - own - shared * n / design.N, 0.0)
     expected = scale * found.expected / dof.sum() * dof
@@ -241,7 +234,7 @@ def misfit(
     free = n @ np.linalg.slogdet(S)[1]
     change = design.N * np.linalg.slogdet(S_bar)[1] - free - scale * (len(n) - 1) * model.n_moments
     left = max(2 * found.nats - scale * found.expected, 0.0)
-    return Misfit(np.sqrt(beyond / (n * model.n_moments)), float(min(left / change, 1.0)) if change > 0 else 1.0)
+    return np.sqrt(beyond / (n * model.n_moments)), float(min(left / change, 1.0)) if change > 0 else 1.0
 
 
 def _rest(design: Design, H: Array) -> Array:

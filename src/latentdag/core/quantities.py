@@ -51,6 +51,10 @@ POWERS = {
 }  # fmt: skip
 
 
+#: Values of one quantity that are computed together: more would not fit in memory, each time walks through a matrix.
+TOGETHER = 2_560
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """Some values of one quantity: row and column indices (m,), values (m,) and gradients.
@@ -138,42 +142,44 @@ class Quantities:
         return Gradient(inner, ((point.outer_rows[rows], outer),) if len(self.W) else ())
 
     def blocks(self, name: str, scaling: str = "paper") -> Iterator[Block]:
-        """Yield all values of one quantity, in pieces that fit in memory."""
-        if name in ("scale", "shift", "noise_variance", "feature_noise"):
-            yield getattr(self, f"_{name}")(scaling)
-            return
-        for i in range(self.shown):
-            block: Block = getattr(self, f"_{name}")(i, scaling)
-            if len(block.rows):
-                yield block
-
-    def _scaled(self, name: str, block: Block, scaling: str) -> Block:
-        """Scale a quantity that goes with powers of s at its row and its column; both index latents."""
+        """Yield all values of one quantity, some thousand at a time, so that gradients fit in memory."""
         s, log_s = self.log_scale(scaling)
-        factor, gradient = np.ones(len(block.rows)), block.gradient
-        for power, index in zip(POWERS[name], (block.rows, block.columns), strict=True):
-            if power:
-                factor = factor * s[index] ** power
-                gradient = gradient + log_s[index].times(power * block.estimate)
-        return Block(block.rows, block.columns, factor * block.estimate, gradient.times(factor))
+        rows, columns = self._places(name)
+        for start in range(0, len(rows), TOGETHER):
+            i, j = rows[start : start + TOGETHER], columns[start : start + TOGETHER]
+            estimate, gradient = getattr(self, f"_{name}")(i, j)
+            factor = np.ones(len(i))
+            for power, index in zip(POWERS[name], (i, j), strict=True):
+                if power:
+                    factor = factor * s[index] ** power
+                    gradient = gradient + log_s[index].times(power * estimate)
+            yield Block(i, j, factor * estimate, gradient.times(factor))
 
-    def _unmixing(self, i: int, scaling: str) -> Block:
-        """Row i of H, whose entries move with row i of X and of V, and with the scale."""
-        s, log_s = self.log_scale(scaling)
-        h, at = self.H[i], np.full(self.H.shape[1], i)
-        gradient = self.along(at, np.eye(len(h))) + log_s[at].times(-h)
-        return Block(at, np.arange(len(h)), h / s[i], gradient.times(1 / s[i]))
+    def _places(self, name: str) -> tuple[IntArray, IntArray]:
+        """Return the rows and columns (m,) in which a quantity has values."""
+        if name in ("scale", "shift"):
+            return np.arange(len(self.point.b)), self.point.target
+        own = np.eye(self.point.d, dtype=bool)
+        there = {
+            "unmixing": np.ones_like(self.H, dtype=bool),
+            "structural": self.edge | own,
+            "weight": self.edge,
+            "total_effect": self._ancestors,
+            "noise_variance": own,
+            "feature_noise": np.eye(self.H.shape[1], dtype=bool),
+        }[name]
+        rows, columns = np.nonzero(there if name == "feature_noise" else there[: self.shown])
+        return rows, columns
 
-    def _structural(self, i: int, scaling: str) -> Block:
-        columns = np.flatnonzero(self.edge[i] | (np.arange(self.point.d) == i))
-        block = Block(np.full(len(columns), i), columns, self.point.B[i, columns], self.entries(i, columns))
-        return self._scaled("structural", block, scaling)
+    def _unmixing(self, i: IntArray, j: IntArray) -> tuple[Array, Gradient]:
+        """Entries of H, which move with their rows of X and of V."""
+        return self.H[i, j], self.along(i, np.eye(self.H.shape[1])[j])
 
-    def _weight(self, i: int, scaling: str) -> Block:
-        columns = np.flatnonzero(self.edge[i])
-        gradient = self.entries(i, columns).times(-1 / self.point.B[i, i])
-        block = Block(np.full(len(columns), i), columns, self.A[i, columns], gradient)
-        return self._scaled("weight", block, scaling)
+    def _structural(self, i: IntArray, j: IntArray) -> tuple[Array, Gradient]:
+        return self.point.B[i, j], self.entries(i, j)
+
+    def _weight(self, i: IntArray, j: IntArray) -> tuple[Array, Gradient]:
+        return self.A[i, j], self.entries(i, j).times(-1 / self.point.B[i, i])
 
     def entries(self, mechanism: "int | IntArray", columns: IntArray) -> Gradient:
         """Return the gradients of single entries of the mechanisms' rows; zero for those that are no parameters."""
@@ -181,14 +187,11 @@ class Quantities:
         rows[np.arange(len(columns)), mechanism, columns] = 1.0
         return Gradient(self.point.pack(rows=rows))
 
-    def _total_effect(self, i: int, scaling: str) -> Block:
-        columns = np.flatnonzero(self._ancestors[i])
-        rows = np.zeros((len(columns), *self.point.rows.shape))
-        rows[:, : self.point.d] = -np.einsum(
-            "a,bj->jab", self.total[i] / np.diagonal(self.point.B), self.total[:, columns]
-        )
-        block = Block(np.full(len(columns), i), columns, self.total[i, columns], Gradient(self.point.pack(rows=rows)))
-        return self._scaled("total_effect", block, scaling)
+    def _total_effect(self, i: IntArray, j: IntArray) -> tuple[Array, Gradient]:
+        rows = np.zeros((len(i), *self.point.rows.shape))
+        from_row = self.total[i] / np.diagonal(self.point.B)
+        rows[:, : self.point.d] = -from_row[:, :, None] * self.total[:, j].T[:, None, :]
+        return self.total[i, j], Gradient(self.point.pack(rows=rows))
 
     @cached_property
     def _ancestors(self) -> BoolArray:
@@ -196,15 +199,13 @@ class Quantities:
         steps = csgraph.shortest_path(self.edge, unweighted=True)
         return np.asarray(np.isfinite(steps) & (steps > 0))
 
-    def _noise_variance(self, scaling: str) -> Block:
-        latents = np.arange(self.shown)
-        block = Block(latents, latents, np.diagonal(self.point.B)[latents] ** -2.0, self.entries(latents, latents))
-        return self._scaled("noise_variance", block, scaling)
+    def _noise_variance(self, i: IntArray, j: IntArray) -> tuple[Array, Gradient]:
+        return self.point.B[i, j] ** -2.0, self.entries(i, j)
 
-    def _feature_noise(self, scaling: str) -> Block:
-        psi, inner = self.feature_noise, np.zeros((self.point.n_noise, self.point.size))
-        inner[:, self.point.size - len(psi) :] = np.diag(psi)
-        return Block(np.arange(len(psi)), np.arange(len(psi)), psi, Gradient(inner))
+    def _feature_noise(self, i: IntArray, j: IntArray) -> tuple[Array, Gradient]:
+        psi, inner = self.feature_noise, np.zeros((len(i), self.point.size))
+        inner[np.arange(len(i)), self.point.size - len(psi) + j] = psi[j]
+        return psi[j], Gradient(inner)
 
     @property
     def feature_noise(self) -> Array:
@@ -213,22 +214,15 @@ class Quantities:
         assert self.point.noise.span is not None
         return self.point.noise.span.psi
 
-    def _own_entry(self) -> Gradient:
-        """Return the gradients of the diagonal entry of each intervened row."""
-        return self.entries(self.point.d + np.arange(len(self.point.b)), self.point.target)
+    def _scale(self, q: IntArray, target: IntArray) -> tuple[Array, Gradient]:
+        return self.point.b[q, target], self.entries(self.point.d + q, target)
 
-    def _scale(self, scaling: str) -> Block:
-        q, target = np.arange(len(self.point.b)), self.point.target
-        return self._scaled("scale", Block(q, target, self.point.b[q, target], self._own_entry()), scaling)
-
-    def _shift(self, scaling: str) -> Block:
-        point, q = self.point, np.arange(len(self.point.b))
-        own = point.b[q, point.target]
-        shift = (np.zeros(len(q)) if point.tau is None else point.tau[point.d :]) / own
+    def _shift(self, q: IntArray, target: IntArray) -> tuple[Array, Gradient]:
+        point, own = self.point, self.point.b[q, target]
+        shift = (np.zeros(len(q)) if point.tau is None else point.tau[point.d + q]) / own
         # latents are measured from the control's mean, which moves with the first d of τ
-        mean = Gradient(point.pack(tau=np.hstack([-point.b @ point.B_inv, np.eye(len(q))])))
-        gradient = (mean + self._own_entry().times(-shift)).times(1 / own)
-        return self._scaled("shift", Block(q, point.target, shift, gradient), scaling)
+        mean = Gradient(point.pack(tau=np.hstack([-point.b[q] @ point.B_inv, np.eye(len(point.b))[q]])))
+        return shift, (mean + self.entries(point.d + q, target).times(-shift)).times(1 / own)
 
     @cached_property
     def N(self) -> Array:

@@ -8,12 +8,10 @@ up to sign. Each pair of contexts is charged the cheaper of the two readings, in
 all contexts together pay least.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from latentdag.core.linalg import Array, IntArray
-from latentdag.core.pairs import estimate_pairs
+from latentdag.core.pairs import choose_solutions, estimate_pairs
 
 #: Random starts of the choice between solutions, besides the best solution of every context alone.
 RESTARTS = 30
@@ -42,7 +40,7 @@ def noise_rows(S: Array, n: Array, apart: Array) -> Array:
     M = np.array(rows)
     M /= np.linalg.norm(M, axis=1, keepdims=True)
     who = np.array(owner, dtype=np.intp)
-    chosen = _cheapest_solutions(np.array(alone), _charges(M, S, n, who, apart), who)
+    chosen = choose_solutions(np.array(alone), _charges(M, S, n, who, apart), who, RESTARTS)
     return np.asarray(M[chosen])
 
 
@@ -62,31 +60,3 @@ def _charges(M: Array, S: Array, n: Array, owner: IntArray, apart: Array) -> Arr
     charge = np.minimum(same, different)
     charge[owner[:, None] == owner] = 0.0
     return np.asarray(charge)
-
-
-def _cheapest_solutions(alone: Array, charge: Array, owner: IntArray) -> IntArray:
-    """Return one solution per context (K,) so that all together cost least.
-
-    Coordinate descent, from each context's own favourite and from random starts.
-    """
-    members = [np.flatnonzero(owner == k) for k in range(int(owner.max()) + 1)]
-    rng = np.random.default_rng(0)
-    starts = [np.array([mine[np.argmin(alone[mine])] for mine in members])]
-    starts += [np.array([rng.choice(mine) for mine in members]) for _ in range(RESTARTS)]
-    ends = [_descend(alone, charge, members, start) for start in starts]
-    return min(ends, key=lambda chosen: alone[chosen].sum() + 0.5 * charge[np.ix_(chosen, chosen)].sum())
-
-
-def _descend(alone: Array, charge: Array, members: Sequence[IntArray], chosen: IntArray) -> IntArray:
-    """Change one context's solution at a time, each for the cheapest, until none changes."""
-    cost = alone + charge[:, chosen].sum(axis=1)
-    for _ in range(50):
-        before = chosen.copy()
-        for k, mine in enumerate(members):
-            new = mine[np.argmin(cost[mine])]
-            if new != chosen[k]:
-                cost += charge[:, new] - charge[:, chosen[k]]
-                chosen[k] = new
-        if np.array_equal(before, chosen):
-            break
-    return chosen

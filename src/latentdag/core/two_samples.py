@@ -29,13 +29,12 @@ MOST, MOST_OF_LAW = 1e12, 1e8
 
 
 class TwoSamples(NamedTuple):
-    """Two samples in the q coordinates ``Vᵀ(x − centre)`` in which both together have mean zero and unit covariance.
+    """Two samples in the q coordinates ``Vᵀx`` in which both together have mean zero and unit covariance.
 
     Attributes
     ----------
     n : (2,) counts, less one where each has a free mean
     V : (r, q)
-    centre : (r,)
     means : (2, q), zero where they are free
     S : (2, q, q) covariances, divisor n
     free_means : bool
@@ -43,7 +42,6 @@ class TwoSamples(NamedTuple):
 
     n: Array
     V: Array
-    centre: Array
     means: Array
     S: Array
     free_means: bool
@@ -62,11 +60,10 @@ def put_together(counts: Array, means: Array, S: Array, free_means: bool) -> Two
     """
     n = counts - float(free_means)
     A = S * ((counts - 1) / n)[:, None, None]
-    centre = n @ means / n.sum()
-    away = np.zeros_like(means) if free_means else means - centre
+    away = np.zeros_like(means) if free_means else means - n @ means / n.sum()
     P = np.tensordot(n / n.sum(), A + away[:, :, None] * away[:, None, :], axes=1)
     V = _whitening(P, bearable(int(np.min(counts)), len(P)))
-    return TwoSamples(n, V, centre, away @ V, V.T @ A @ V, free_means)
+    return TwoSamples(n, V, away @ V, V.T @ A @ V, free_means)
 
 
 def _whitening(P: Array, q: int) -> Array:

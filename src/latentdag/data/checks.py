@@ -46,6 +46,25 @@ def check_sizes(means: np.ndarray, covariances: np.ndarray, contexts: Sequence[H
             )
 
 
+def check_probability(name: str, value: float) -> None:
+    """Complain about a level that is not between 0 and 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name} is a probability between 0 and 1, got {value}")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Complain about a value that is none of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """Return a whole number that is large enough."""
+    if not (isinstance(value, int | float | np.integer | np.floating) and value % 1 == 0 and value >= least):
+        raise ValueError(f"{name} must be a whole number, {least} or more, got {value!r}")
+    return int(value)
+
+
 def check_counts(counts: Any, present: Sequence[Hashable]) -> np.ndarray:
     """Return one positive whole count per context (K+1,); one number stands for all of them."""
     n = np.asarray(counts)

@@ -8,6 +8,7 @@ import pandas as pd
 
 from latentdag.core.planning import Screen, power, rounded, share_out
 from latentdag.data import labels as lb
+from latentdag.data.checks import check_choice, whole_number
 from latentdag.design.assumed import FEWEST_CELLS, Assumed
 from latentdag.errors import clear_numerics
 from latentdag.methods.result import Fit
@@ -63,12 +64,10 @@ def allocate(
     {'control': 261, 'c1': 245, 'c2': 115, 'c3': 379}
     """
     assumed = Assumed.of(fit_or_model)
-    if criterion not in CRITERIA:
-        raise ValueError(f"criterion must be one of {', '.join(map(repr, CRITERIA))}, got {criterion!r}")
-    if not (isinstance(budget, int | np.integer) and budget > 0):
-        raise ValueError(f"the budget is a number of cells, got {budget!r}")
+    check_choice("criterion", criterion, CRITERIA)
+    budget = whole_number("budget", budget, 1)
     contexts = assumed.fit.model.contexts
-    floors = np.array(list(_floors(assumed, int(budget), floor).values()), dtype=float)
+    floors = np.array(list(_floors(assumed, budget, floor).values()), dtype=float)
     if floors.sum() > budget:
         raise ValueError(
             f"a budget of {budget} cells is below the floors of {len(contexts)} contexts, {floors.sum():.0f} together: "
@@ -79,7 +78,7 @@ def allocate(
         raise ValueError(assumed.note)
     w, telling = w[known], Screen(screen.point, screen.gradients[known])
     n = share_out(telling, np.abs(w), float(budget), floors, criterion == "maxmin")
-    found = pd.Series(rounded(n, int(budget)), index=lb.as_index(contexts), name="cells")
+    found = pd.Series(rounded(n, budget), index=lb.as_index(contexts), name="cells")
     v, v_equal = (telling.variances(np.asarray(each, dtype=float)) for each in (found, [budget / len(n)] * len(n)))
     ratio = [(each / w**2).max() if criterion == "maxmin" else each.sum() for each in (v, v_equal)]
     least = [float(power(w, each, alpha).min()) for each in (v, v_equal)]

@@ -5,7 +5,7 @@ of a pilot fit were looked at because they are large, so they are too large on a
 :mod:`latentdag.core.small_samples` says, and what the pilot leaves open is kept beside them as their covariance.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ import pandas as pd
 from latentdag.core.planning import Screen
 from latentdag.core.small_samples import without_winners_curse
 from latentdag.data import labels as lb
+from latentdag.data.checks import whole_number
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
@@ -115,10 +116,8 @@ class Assumed:
     @property
     def note(self) -> str:
         """What to know before believing the plan."""
-        fit, unknown = (
-            self.fit,
-            [f"{a} → {b}" for (a, b), known in zip(self.pairs, self.known, strict=True) if not known],
-        )
+        fit = self.fit
+        unknown = [f"{a} → {b}" for (a, b), known in zip(self.pairs, self.known, strict=True) if not known]
         said = [UNKNOWN.format(listed=lb.listed(unknown))] if unknown else []
         if fit.idle:
             said.append(IDLE.format(listed=lb.listed(lb.text_names(fit.idle))))
@@ -128,7 +127,10 @@ class Assumed:
 
     def counts(self, cells: Any) -> dict[Hashable, int]:
         """Return the cells of every context from one number for all, or a mapping of context to cells."""
-        return {context: whole_number(n, context) for context, n in self.matched(cells).items()}
+        matched = self.matched(cells)
+        return {
+            context: whole_number(f"cells of context {context!r}", n, FEWEST_CELLS) for context, n in matched.items()
+        }
 
     def matched(self, given: Any) -> dict[Hashable, Any]:
         """Return a value for every context, in the model's order, from one for all or a mapping that names each."""
@@ -142,10 +144,10 @@ class Assumed:
             raise ValueError(f"name the cells of every context, the control included, and no other: {wrong}")
         return {context: given[context] for context in contexts}
 
-    def weights(self, counts: Mapping[Hashable, int]) -> np.ndarray:
-        """Return what contexts weigh in the information: a free mean costs one cell."""
-        n = np.array(list(counts.values()), dtype=float)
-        return n if self.screen.point.tau is not None else n - 1.0
+    def variances(self, counts: Iterable[int]) -> np.ndarray:
+        """Return the variance (m,) of every weight with so many cells in each context; a free mean costs one cell."""
+        n = np.array(list(counts), dtype=float)
+        return self.screen.variances(n if self.screen.point.tau is not None else n - 1.0)
 
     def with_context(self, label: Hashable, intervention: Any, cells: int, counts: Mapping[Hashable, int]) -> "Assumed":
         """Return the same model with one more context, and so many cells in each."""
@@ -156,10 +158,3 @@ class Assumed:
         options = replace(self.fit.options, targets=model.targets, intervention=kinds)
         made = replace(self.fit, model=model, counts=(*counts.values(), cells), options=options, details={})
         return Assumed(made, False)
-
-
-def whole_number(n: Any, context: Hashable) -> int:
-    """Return a number of cells that a fit can use."""
-    if not (isinstance(n, int | float | np.number) and n == int(n) and n >= FEWEST_CELLS):
-        raise ValueError(f"context {context!r} needs {FEWEST_CELLS} cells or more, a whole number, got {n!r}")
-    return int(n)

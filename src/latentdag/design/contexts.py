@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from latentdag.data import labels as lb
-from latentdag.design.assumed import Assumed, whole_number
+from latentdag.data.checks import check_choice, whole_number
+from latentdag.design.assumed import FEWEST_CELLS, Assumed
 from latentdag.design.rivals import Exact, can_search
 from latentdag.errors import clear_numerics
 from latentdag.identification.equivalence import equivalent_models
@@ -78,11 +79,14 @@ def next_context(
     2      (c1, c3)          2  0.41
     """
     assumed = Assumed.of(fit)
-    if for_ not in PURPOSES:
-        raise ValueError(f"for_ must be one of {', '.join(map(repr, PURPOSES))}, got {for_!r}")
+    check_choice("for_", for_, PURPOSES)
     model = assumed.fit.model
     there = assumed.counts(dict(zip(model.contexts, assumed.fit.counts, strict=True)) if counts is None else counts)
-    cells = round(sum(there.values()) / len(there)) if n is None else whole_number(n, "new")
+    cells = (
+        round(sum(there.values()) / len(there))
+        if n is None
+        else whole_number("n, the cells of the new context,", n, FEWEST_CELLS)
+    )
     tried = [_intervention(model, each) for each in (_default(model, for_) if candidates is None else candidates)]
     if not tried:
         raise ValueError("there is no candidate: name latents, or leave candidates out")
@@ -142,7 +146,7 @@ def _new_label(model: LatentModel) -> str:
 
 def _variance_cut(assumed: Assumed, there: Counts, made: Sequence[Assumed], for_: str) -> dict[str, list[float]]:
     """Return by which share each candidate cuts the variance that matters."""
-    w, before = assumed.shrunk[0], assumed.screen.variances(assumed.weights(there))
+    w, before = assumed.shrunk[0], assumed.variances(there.values())
     known = assumed.known
     if not known.any():
         raise ValueError(assumed.note)
@@ -150,13 +154,8 @@ def _variance_cut(assumed: Assumed, there: Counts, made: Sequence[Assumed], for_
     def total(v: np.ndarray) -> float:
         return float((v[known] / w[known] ** 2).max() if for_ == "weakest" else v[known].sum())
 
-    after = [each.screen.variances(each.weights(each.counts(_there(each)))) for each in made]
+    after = [each.variances(each.fit.counts) for each in made]
     return {"gain": [1 - total(v) / total(before) for v in after]}
-
-
-def _there(assumed: Assumed) -> dict[Any, int]:
-    """Return the cells that a fit says its contexts have."""
-    return dict(zip(assumed.fit.model.contexts, assumed.fit.counts, strict=True))
 
 
 def _nats(assumed: Assumed, there: Counts, made: Sequence[Assumed], for_: str) -> dict[str, list[float]]:

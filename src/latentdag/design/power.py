@@ -9,6 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from latentdag.core.planning import power as power_of
+from latentdag.data.checks import check_probability
 from latentdag.design.assumed import FEWEST_CELLS, Assumed
 from latentdag.design.rivals import can_search, searched
 from latentdag.errors import LatentDAGWarning, clear_numerics
@@ -86,7 +87,7 @@ def power(
     2     c3     c1    1.0
     """
     assumed = Assumed.of(fit_or_model)
-    _check_level(alpha)
+    check_probability("alpha", alpha)
     cells = assumed.counts(counts)
     if simulate:
         return _simulated(assumed, cells, alpha, simulate, rng)
@@ -96,13 +97,12 @@ def power(
 def predicted(assumed: Assumed, counts: Mapping[Any, int], alpha: float, search: bool) -> pd.DataFrame:
     """Return the table of :func:`power` without drawing anything."""
     (w, doubt), at_model = assumed.shrunk, assumed.edges["weight"].to_numpy()
-    v = assumed.screen.variances(assumed.weights(counts))
-    settled, notes, chances = np.ones(len(w)), [assumed.note], {"p_order": np.nan, "p_graph": np.nan}
+    v = assumed.variances(counts.values())
+    settled, notes, p_order, p_graph = np.ones(len(w)), [assumed.note], np.nan, np.nan
     if search and can_search(assumed.fit):
-        said = searched(assumed.fit, assumed.fit.model.moments(list(counts.values())), alpha)
-        called = np.array([said.called[pair] for pair in assumed.pairs])
+        said, p_order, p_graph = searched(assumed.fit, assumed.fit.model.moments(list(counts.values())), alpha)
+        called = np.array([said[pair] for pair in assumed.pairs])
         settled = np.minimum(called / np.maximum(power_of(at_model, v, alpha), SURE), 1.0)
-        chances = {"p_order": said.p_order, "p_graph": said.p_graph}
     elif search:
         notes.append(GIVEN if assumed.fit.options.graph is not None else NO_RIVALS)
     lower = np.maximum(np.abs(w) - LOWER * np.sqrt(doubt), 0.0)
@@ -112,7 +112,12 @@ def predicted(assumed: Assumed, counts: Mapping[Any, int], alpha: float, search:
         lower=settled * power_of(lower, v, alpha),
         half_width=stats.norm.isf(alpha / 2) * np.sqrt(v),
     )
-    table.attrs = {"counts": dict(counts), "note": "; ".join(filter(None, notes)), **chances}
+    table.attrs = {
+        "counts": dict(counts),
+        "note": "; ".join(filter(None, notes)),
+        "p_order": p_order,
+        "p_graph": p_graph,
+    }
     return table
 
 
@@ -133,9 +138,8 @@ def _simulated(assumed: Assumed, counts: Mapping[Any, int], alpha: float, draws:
         order[each] = all(position[a] < position[b] for a, b in fit.graph.edges)
         graph[each] = set(one.graph.edges) == set(fit.graph.edges)
     share = found.mean(axis=0)
-    told = {"p_order": float(order.mean()), "p_graph": float(graph.mean()), "simulated": draws}
     table["power"], table["std_error"] = share, np.sqrt(share * (1 - share) / draws)
-    table.attrs |= told
+    table.attrs |= {"p_order": float(order.mean()), "p_graph": float(graph.mean()), "simulated": draws}
     return table.drop(columns="lower")
 
 
@@ -173,7 +177,7 @@ def samples_needed(
     [1010.0, 3650.0, 210.0]
     """
     assumed = Assumed.of(fit_or_model)
-    _check_level(alpha)
+    check_probability("alpha", alpha)
     if not alpha < power < 1:
         raise ValueError(f"power is a probability between alpha = {alpha} and 1, got {power}")
     share = _shares(assumed, shares)
@@ -207,7 +211,7 @@ def power_curve(
     cannot have more. The rest is as for :func:`samples_needed`.
     """
     assumed = Assumed.of(fit_or_model)
-    _check_level(alpha)
+    check_probability("alpha", alpha)
     share = _shares(assumed, shares)
     if totals is None:
         tables = _grown(assumed, share, alpha, searched, 0.95)
@@ -218,11 +222,6 @@ def power_curve(
         table["p_order"], table["p_graph"] = table.attrs["p_order"], table.attrs["p_graph"]
         table.attrs = {}
     return pd.concat(tables, ignore_index=True)
-
-
-def _check_level(alpha: float) -> None:
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is a probability between 0 and 1, got {alpha}")
 
 
 def _shares(assumed: Assumed, shares: Mapping[Any, float] | None) -> dict[Any, float]:
@@ -245,7 +244,7 @@ def _grown(
     """Return tables of power for totals that double, until every edge has what is wanted, or cannot have it."""
 
     def known(total: float) -> np.ndarray:
-        v = assumed.screen.variances(assumed.weights(_spread(total, share)))
+        v = assumed.variances(_spread(total, share).values())
         return power_of(assumed.shrunk[0], v, alpha, assumed.shrunk[1])
 
     total, in_reach, tables = 10.0 * len(share), known(MOST_CELLS) >= wanted, []

@@ -17,13 +17,15 @@ seeds 0 to 26 (three to five latents, both conventions, 100 to 1,000 cells per c
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import networkx as nx
 import numpy as np
 from scipy.special import softmax
 
 from latentdag.core.evidence import Weighed, ancestors_of
+from latentdag.core.goodness import noises
 from latentdag.core.graphs import FittedGraph, Rules, fit_graph, perfect_rows, reversals
-from latentdag.core.likelihood import Design, shares
-from latentdag.core.linalg import Array, BoolArray, IntArray, complement
+from latentdag.core.likelihood import Design
+from latentdag.core.linalg import Array, BoolArray, IntArray
 from latentdag.core.orders import Stack, full_parents
 from latentdag.core.search import Rival, conclude
 from latentdag.data.moments import Moments
@@ -90,7 +92,7 @@ class Exact:
     @cached_property
     def edges(self) -> BoolArray:
         """(d, d), ``[i, j]`` iff j → i is in the model."""
-        return edges_of(self.truth)
+        return nx.to_numpy_array(self.fit.fitted_graph, self.prepared.latents, weight=None).T > 0
 
     @cached_property
     def rivals(self) -> tuple[Weighed, ...]:
@@ -108,11 +110,11 @@ class Exact:
         ]
         return sorted((graph for graph in found if graph is not None), key=lambda graph: -graph.optimum.value)
 
-    def forward(self, rival: FittedGraph) -> float:
+    def forward(self, rival: Weighed) -> float:
         """Return how likely every edge of the model points forward in an order of a graph: what that leaves open is a
         coin's toss each.
         """
-        ancestors = ancestors_of(edges_of(rival), rival.order)
+        ancestors = ancestors_of(rival.present, rival.graph.order)
         return 0.0 if (ancestors.T & self.edges).any() else 0.5 ** int((self.edges & ~ancestors).sum())
 
     def gap(self, rival: FittedGraph, seen_by: "Exact") -> float:
@@ -132,35 +134,18 @@ class Exact:
         return found
 
 
-def edges_of(graph: FittedGraph) -> BoolArray:
-    """Return the edges (d, d) of a graph, ``[i, j]`` for j → i."""
-    edges = np.zeros((len(graph.parents),) * 2, dtype=bool)
-    for i, parents in enumerate(graph.parents):
-        edges[i, parents] = True
-    return edges
+def searched(fit: Fit, m: Moments, alpha: float) -> tuple[dict[tuple[str, str], float], float, float]:
+    """Return what a search in samples of the model will say: an edge is called if its probability is 1 − alpha.
 
-
-@dataclass(frozen=True, eq=False)
-class Searched:
-    """What a search will say.
-
-    Attributes
-    ----------
+    Returns
+    -------
     called : dict of (source, target) to the probability that the edge is called
     p_order, p_graph : probability that every edge points forward in the order found; that the graph is right
     """
-
-    called: dict[tuple[str, str], float]
-    p_order: float
-    p_graph: float
-
-
-def searched(fit: Fit, m: Moments, alpha: float) -> Searched:
-    """Return what a search in samples of the model will say: an edge is called if its probability is 1 − alpha."""
     exact = Exact(fit, m)
     rivals, names = exact.rivals, exact.prepared.latents
     present = np.array([one.present for one in rivals])
-    forward = np.array([exact.forward(one.graph) for one in rivals])
+    forward = np.array([exact.forward(one) for one in rivals])
     right = (present == exact.edges).all(axis=(1, 2))
     prior = np.array([one.evidence - one.graph.optimum.value for one in rivals])
     gaps, V = gaps_of(exact)
@@ -171,45 +156,21 @@ def searched(fit: Fit, m: Moments, alpha: float) -> Searched:
     )
     first = (prior - gaps).argmax(axis=1)
     luckiest = (prior - gaps + LUCK * ((forward > 0) & ~right)).argmax(axis=1)
-    return Searched(
-        {(names[j], names[i]): float(called[i, j]) for i, j in np.argwhere(exact.edges)},
-        float(np.mean(forward[first])),
-        float(np.mean(right[luckiest])),
-    )
+    by_name = {(names[j], names[i]): float(called[i, j]) for i, j in np.argwhere(exact.edges)}
+    return by_name, float(np.mean(forward[first])), float(np.mean(right[luckiest]))
 
 
 def gaps_of(exact: Exact) -> tuple[Array, Array]:
     """Return Δ (R,) of every rival, and V with ``V Vᵀ`` the covariance of the gaps."""
     design, gaps, V = exact.design, [], []
-    F_inv = np.linalg.inv(_noise_rows(design, exact.truth)[0])
     n = design.n
+    F_inv = np.linalg.inv(noises(design, exact.truth.optimum, exact.truth.parents).F)
     for one in exact.rivals:
-        F, b = _noise_rows(design, one.graph)
-        R = F @ F_inv
+        model = noises(design, one.graph.optimum, one.graph.parents)
+        R, b = model.F @ F_inv, model.b
         P = np.einsum("kij,kil->kjl", R, R) - np.eye(R.shape[1])
         half = np.einsum("kii->k", P) / 2 - np.linalg.slogdet(R)[1] + np.einsum("ki,ki->k", b, b) / 2
         gaps.append(float(n @ half))
         linear = np.einsum("kij,ki->kj", R, b)
         V.append(np.hstack([P.reshape(len(n), -1) / np.sqrt(2.0), linear]) * np.sqrt(n)[:, None])
     return np.array(gaps), np.array(V).reshape(len(gaps), -1)
-
-
-def _noise_rows(design: Design, graph: FittedGraph) -> tuple[Array, Array]:
-    """Return ``F_k`` (K + 1, r, r) of a fitted graph, white rows of what the latents leave included, and the means b
-    (K + 1, r) that it leaves unexplained: those of latents that a context targets are free.
-    """
-    H, d, S_bar = graph.optimum.H, design.d, design.S_bar
-    rest = complement((H @ S_bar).T).T
-    if len(rest):
-        rest = np.linalg.solve(np.linalg.cholesky(rest @ S_bar @ rest.T), rest)
-    noises = graph.optimum.rows @ H
-    F = np.repeat(np.vstack([noises[:d], rest])[None], len(design.n), axis=0)
-    b = np.zeros(F.shape[:2])
-    if design.means is not None:
-        _, share = shares(design.n, design.hits, d)
-        common = np.einsum("ij,ij->i", noises[:d], share[:-1] @ design.means)
-        b[:, :d] = design.means @ noises[:d].T - common
-    for q, mechanism in enumerate(design.mechanisms(graph.parents)[d:], start=d):
-        F[mechanism.context, mechanism.latent] = noises[q]
-        b[mechanism.context, mechanism.latent] = 0.0
-    return F, b

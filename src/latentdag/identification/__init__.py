@@ -4,5 +4,5 @@
 ``reduce``           latent dimension, contexts with one target, the observational context
 ``equivalence``      all models with the same moments where some latents were never intervened on
 ``counterexamples``  the paper's counterexamples, each as two models with the same moments
-``rules``            two rules that the paper discusses: deviation scores, and the condition of Liu et al. (2022)
+``liu``              the condition of Liu et al. (2022), to which the paper compares its own
 """

@@ -1,11 +1,9 @@
 """Questions to a data set, answered with p-values and replicates.
 
-================== ====================================================================================
-``ranks``          In how many directions does each context differ from the control?
+================== ==========================================================================================
+``ranks``          In how many directions does a context differ from the control, or do all contexts together?
 ``membership``     Has every context one target, and does one model explain them all?
-``culprits``       Of a model that is refused, which contexts account for it?
-``omnibus``        Is there any model of a fit's kind that explains all contexts at once?
-``dimension``      How many latents do the contexts move?
+``omnibus``        Is there any model of a fit's kind that explains all contexts? If not, which contexts account for it?
 ``shared_targets`` Which contexts hit the same latent?
 ``control``        Which context is the control, where nobody wrote it down?
 ``targets``        Which latents does a context act on, in or out of the fit?
@@ -14,7 +12,7 @@
 ``resampling``     Draw moments again, from a law or from blocks of the samples.
 ``replicates``     Refit drawn moments, compare with the original, keep the result in a folder.
 ``stability``      Tables of what came back.
-================== ====================================================================================
+================== ==========================================================================================
 
 Tests take moments alone and assume Gaussian samples. With ``data=(X, contexts)`` they walk over the samples once more,
 and fourth moments make them hold for other laws (:mod:`latentdag.core.fourth_moments`).

@@ -22,13 +22,13 @@ from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag import __version__
+from latentdag.data.checks import check_choice, check_design, whole_number
 from latentdag.data.moments import Moments
 from latentdag.data.sources.reader import digest
 from latentdag.errors import clear_numerics
 from latentdag.inference.replicates import Checkpoint, Piece, Reference, refit
 from latentdag.inference.resampling import Blocks, Gaussian, block_moments
 from latentdag.inference.stability import Bootstrap
-from latentdag.methods.fitting import check_design
 from latentdag.methods.fitting import fit as fit_moments
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
@@ -103,8 +103,7 @@ def bootstrap(
     ['c1', 'c2', '20']
     """
     check_design(m)
-    if int(n_replicates) != n_replicates or n_replicates < 1:
-        raise ValueError(f"n_replicates must be a positive whole number, got {n_replicates}")
+    n_replicates = whole_number("n_replicates", n_replicates, 1)
     if not isinstance(n_jobs, int) or n_jobs == 0:
         raise ValueError(f"n_jobs must be a whole number other than 0 (−1 for one per core), got {n_jobs!r}")
     _check_kind(kind, source, data)
@@ -128,12 +127,12 @@ def bootstrap(
         reference = Reference.of(fit, m, settled)
         if kind == "parametric" and source == "model":
             draws = Gaussian.of(m, fit.model)
-        pieces = _replicates(draws, reference, seed, int(n_replicates), n_jobs, store, progress)
+        pieces = _replicates(draws, reference, seed, n_replicates, n_jobs, store, progress)
     settings = {
         "kind": kind,
         "source": source if kind == "parametric" else "samples",
         "seed": seed,
-        "n_replicates": int(n_replicates),
+        "n_replicates": n_replicates,
         "method": fit.method,
         "options": identity["options"],
     }
@@ -191,10 +190,8 @@ def _collect(reference: Reference, pieces: list[Piece], settings: dict[str, Any]
 
 def _check_kind(kind: str, source: str, data: Any) -> None:
     """Check that the data fit the kind of bootstrap."""
-    if kind not in ("parametric", "samples"):
-        raise ValueError(f"kind must be 'parametric' or 'samples', got {kind!r}")
-    if source not in ("moments", "model"):
-        raise ValueError(f"source must be 'moments' or 'model', got {source!r}")
+    check_choice("kind", kind, ("parametric", "samples"))
+    check_choice("source", source, ("model", "moments"))
     if kind == "samples" and data is None:
         raise ValueError("kind='samples' draws from the samples: pass data=(X, contexts), or use kind='parametric'")
     if kind == "parametric" and data is not None:

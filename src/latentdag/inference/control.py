@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.data import labels as lb
+from latentdag.data.checks import check_probability
 from latentdag.data.moments import Moments
 from latentdag.data.stream import Samples
 from latentdag.errors import LatentDAGWarning, clear_numerics
@@ -72,8 +73,7 @@ def observational_context_test(
     >>> observational_context_test(m).attrs["plausible"]
     ('control',)
     """
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is a probability between 0 and 1, got {alpha}")
+    check_probability("alpha", alpha)
     if len(m.contexts) < 2:
         raise ValueError(f"only the context {m.contexts[0]!r} is present: at least two are needed")
     asked = list(m.contexts) if candidates is None else list(candidates)

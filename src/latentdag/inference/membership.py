@@ -4,7 +4,7 @@ The paper's appendix G asks, context by context, whether ``Θ_k − Θ_0`` has r
 and of what the model says beyond it, to future work. Both are here: a calibrated test per context, by Holm for all of
 them, and the omnibus likelihood ratio of one model for all contexts. The two share the level, so that the verdict as a
 whole refuses data of the model with probability alpha at most. Only then does it name contexts to drop
-(:mod:`latentdag.inference.culprits`), and it says how far the model is off: with enough cells every model is refused.
+(:mod:`latentdag.inference.omnibus`), and it says how far the model is off: with enough cells every model is refused.
 """
 
 import html
@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from latentdag.core.multiplicity import benjamini_hochberg, holm
+from latentdag.data.checks import check_probability
 from latentdag.data.moments import Moments
 from latentdag.data.stream import Samples
 from latentdag.errors import LatentDAGWarning, clear_numerics
-from latentdag.inference.culprits import LeftOut, leave_out
-from latentdag.inference.omnibus import Joint, Omnibus, joint_fit, no_covariance, omnibus_of
+from latentdag.inference.omnibus import Joint, LeftOut, Omnibus, joint_fit, leave_out, no_covariance, omnibus_of
 from latentdag.inference.ranks import p_value_column, rank_test
 from latentdag.methods.fitting import fit as run_fit
 from latentdag.methods.result import Fit
@@ -170,8 +170,7 @@ def membership_test(
     >>> membership_test(m).verdict
     'Nothing speaks against the model: all contexts can have a single target, alone and together.'
     """
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is a probability between 0 and 1, got {alpha}")
+    check_probability("alpha", alpha)
     joint, used = _joint(m, fit)
     noise = {} if used is None or used.model.feature_noise is None else used.noise_options
     ranks = rank_test(m, rank=2, data=data, **noise)
@@ -182,7 +181,7 @@ def membership_test(
     table["reject_fwer"], table["reject_fdr"] = table["holm"] <= of_ranks, table["q_value"] <= alpha
     table["rho"] = ranks["rho"]
     table["rho_above"] = ranks["rho"] > threshold
-    labels, out = m.contexts[1:], LeftOut({}, ())
+    labels, out = m.contexts[1:], LeftOut()
     if _overall(table["holm"], omnibus) <= alpha:
         out = LeftOut({}, tuple(c for c, hit in zip(labels, table["reject_fwer"], strict=True) if hit))
         if not isinstance(joint, str) and omnibus.p_value <= alpha * OMNIBUS_SHARE:

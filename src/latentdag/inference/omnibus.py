@@ -3,35 +3,45 @@
 The rank test asks one context at a time. What the model says beyond it concerns all contexts together: noise rows are
 orthonormal, every noise is left alone elsewhere, and the graph has no cycle. The likelihood ratio of the best
 order against free means and covariances tests all of it (:mod:`latentdag.core.goodness`).
+
+*Which contexts account for a refusal?* A context is *left out* with what it says about means and covariances, while its
+target stays a latent that may cause others. To drop it altogether would put its latent among those that cause nothing,
+and refuse the others for that. What leaving a context out gains is the part of the misfit that goes with it, beyond
+what noise and the degrees of freedom explain. Far from the model every context can look wrong by itself. So contexts
+are *culprits* only if without them, three at most, the others do fit one model, or nine tenths of the misfit is gone;
+or if each takes more than half of what is left with it.
 """
 
 import warnings
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from scipy import stats
 
 from latentdag.core.fourth_moments import CrossCovariance, moment_matched_p_value, weighted_products
 from latentdag.core.full_orders import FullOrder, Permit, best_full_order
-from latentdag.core.goodness import MOMENTS_UP_TO, Goodness, Noises, goodness, matched_traces, misfit, noises
+from latentdag.core.goodness import MOMENTS_UP_TO, Goodness, Noises, goodness, matched_traces, misfit, noises, release
 from latentdag.core.likelihood import Design
 from latentdag.core.orders import full_parents
+from latentdag.data.checks import check_design
 from latentdag.data.moments import Moments
 from latentdag.data.stream import Samples, deviations
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.inference.ranks import no_inverse
 from latentdag.methods.design import Prepared, edge_rules, prepare
-from latentdag.methods.fitting import check_design
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
 
 #: A p-value above which nobody refuses a model, so that no better order is looked for.
 CLEAR = 0.05
 
-
 #: Nats by which the maximum may be missed without a word: noise moves the statistic by far more.
 SHORT = 0.1
+
+#: Contexts that are left out together at most.
+AT_MOST = 3
 
 
 @dataclass(frozen=True)
@@ -94,16 +104,34 @@ class Joint:
         Of the fit's contexts.
     prepared : Prepared
         Without shrinkage.
+    design : Design
+        That of ``prepared``, or what is left of it.
     best : FullOrder
     permit : tells which orders the fit allows
-    found : Goodness
     """
 
     m: Moments
     prepared: Prepared
+    design: Design
     best: FullOrder
     permit: Permit
-    found: Goodness
+
+    @cached_property
+    def found(self) -> Goodness:
+        """How well the best order explains the design."""
+        return goodness(self.design, self.best)
+
+    def without(self, k: int) -> "Joint":
+        """Return the same without what context k of the design says; the search looks only near the order."""
+        return replace(self, design=release(self.design, k)).searched(lambda found: True)
+
+    def searched(self, enough: Callable[[Goodness], bool]) -> "Joint":
+        """Return the same with the best order that is found near this one, until one is good enough."""
+        best, design = self.best, self.design
+        found = best_full_order(
+            design, best.optimum.H, best.order, self.permit, lambda full: enough(goodness(design, full))
+        )
+        return self if found is None else replace(self, best=found)
 
 
 @clear_numerics
@@ -148,8 +176,6 @@ def joint_fit(fit: Fit, m: Moments) -> Joint | str:
     if not isinstance(fit, Fit):
         raise TypeError(f"fit must be what latentdag.fit returns, got {type(fit).__name__}")
     fit = fit.seen_by(m)
-    if tuple(m.feature_names) != tuple(fit.model.feature_names):
-        raise ValueError("the fit has other features than the moments: pass the data it was fitted to")
     missing = [c for c in fit.model.contexts if c not in m.contexts]
     if missing:
         raise ValueError(f"the fit has a context {missing[0]!r} that the moments lack: pass the data it was fitted to")
@@ -169,16 +195,14 @@ def joint_fit(fit: Fit, m: Moments) -> Joint | str:
     given = told.graph is not None or told.order is not None
     permit = edge_rules(prepared, 0.0, required=told.required).permit
     looked = (lambda other: other == order) if given else permit
-    best = best_full_order(design, H, order, looked, lambda full: _p_value(goodness_of(design, full)) > CLEAR)
+    best = best_full_order(design, H, order, looked, lambda full: goodness(design, full).p_value > CLEAR)
     if best is None:
         return "the full order has no finite likelihood: the covariances are too near singular"
     if best.optimum.gain > SHORT:
         short = f"omnibus test: {best.optimum.gain:.3g} nats short of the maximum"
         warnings.warn(short, LatentDAGWarning, stacklevel=3)
-    found = goodness_of(design, best)
-    if found.dof <= 0:
-        return "a model of this kind fits any moments of so few contexts"
-    return Joint(m, prepared, best, looked, found)
+    joint = Joint(m, prepared, design, best, looked)
+    return joint if joint.found.dof > 0 else "a model of this kind fits any moments of so few contexts"
 
 
 def no_covariance(m: Moments) -> str:
@@ -187,29 +211,20 @@ def no_covariance(m: Moments) -> str:
     return "" if alone is None else f"context {m.contexts[alone]!r}: {no_inverse(m, alone) or 'it has two samples'}"
 
 
-def goodness_of(design: Design, full: FullOrder) -> Goodness:
-    """Compare the saturated model with a full order."""
-    return goodness(design, full.optimum.value, full_parents(full.order), full.order)
-
-
-def _p_value(found: Goodness) -> float:
-    return float(stats.chi2.sf(found.statistic, found.dof)) if found.dof > 0 else 1.0
-
-
 def omnibus_of(joint: Joint, data: Samples | None) -> Omnibus:
     """Test a joint model against the saturated one."""
-    design, found, parents = joint.prepared.design, joint.found, full_parents(joint.best.order)
-    statistic, dof, p_value, scale = found.statistic, float(found.dof), _p_value(found), 1.0
+    design, found = joint.design, joint.found
+    statistic, dof, p_value, scale = found.statistic, float(found.dof), found.p_value, 1.0
     if data is not None:
-        model = noises(design, joint.best.optimum, parents)
+        model = noises(design, joint.best.optimum, full_parents(joint.best.order))
         if len(design.n) * model.n_moments > MOMENTS_UP_TO:
             return Omnibus(reason="too many moments for the test without Gaussian samples; data=None assumes them")
         traces = matched_traces(model, _error_covariances(joint.m, joint.prepared, model, data))
         scale = traces[0] / found.dof
         statistic, dof, p_value = moment_matched_p_value(statistic, *traces)
-    off = misfit(design, joint.best.optimum, parents, found, scale)
-    by_context = dict(zip(joint.m.contexts, off.by_context.tolist(), strict=True))
-    return Omnibus(statistic, dof, p_value, -found.nats, "", data is not None, by_context, off.unexplained)
+    off, unexplained = misfit(design, joint.best, found, scale)
+    by_context = dict(zip(joint.m.contexts, off.tolist(), strict=True))
+    return Omnibus(statistic, dof, p_value, -found.nats, "", data is not None, by_context, unexplained)
 
 
 def _error_covariances(m: Moments, prepared: Prepared, model: Noises, data: Samples) -> np.ndarray:
@@ -217,8 +232,7 @@ def _error_covariances(m: Moments, prepared: Prepared, model: Noises, data: Samp
     means = model.point.tau is not None
     sums = [CrossCovariance(model.n_moments, model.n_moments) for _ in m.contexts]
     for k, block in deviations(data, m):
-        shift = m.means[k] - m.means[0] if means else 0.0
-        for eps, products in weighted_products((block + shift) @ (model.F[k] @ prepared.W).T - model.nu[k]):
+        for eps, products in weighted_products(block @ (model.F[k] @ prepared.W).T + model.b[k]):
             errors = np.hstack([products, eps]) if means else products
             sums[k].add(errors, errors)
     return np.array([each.value() for each in sums])
@@ -232,3 +246,65 @@ def _kind(fit: Fit, kinds: list[str]) -> str:
     if "do" in kinds:
         return "do"
     return "soft" if "soft" in kinds or fit.options.intervention == "soft" else "perfect"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What leaving contexts out does.
+
+    Attributes
+    ----------
+    gain : mapping of context to float
+        The share of the misfit that goes when this context alone is left out.
+    culprits : contexts to leave out, the worst first; none if no few account for the misfit
+    p_value : float
+        Of the omnibus test of the others, without the culprits; nan without culprits.
+    """
+
+    gain: Mapping[Hashable, float] = field(default_factory=dict)
+    culprits: tuple[Hashable, ...] = ()
+    p_value: float = float("nan")
+
+
+def leave_out(joint: Joint, omnibus: Omnibus, alpha: float) -> LeftOut:
+    """Leave contexts of a refused model out, one after another, until the others fit.
+
+    Parameters
+    ----------
+    joint : Joint
+    omnibus : Omnibus
+        Of the same model. Where it holds without Gaussian samples, its scale is used for the others as well.
+    alpha : float
+        The others fit if their p-value exceeds this.
+    """
+    # mean and variance of a statistic relative to those of Gaussian samples
+    unit, share = omnibus.statistic / joint.found.statistic, omnibus.dof / joint.found.dof
+
+    def p_value(found: Goodness) -> float:
+        return float(stats.chi2.sf(unit * found.statistic, share * found.dof)) if found.dof > 0 else 1.0
+
+    def excess(found: Goodness) -> float:
+        return found.statistic - found.dof * share / unit
+
+    left, whole, labels = joint, excess(joint.found), list(joint.m.contexts)
+    gain: dict[Hashable, float] = {}
+    out: tuple[Hashable, ...] = ()
+    sure = LeftOut()
+    for more in range(min(AT_MOST, len(labels) // 2), 0, -1):
+        tried = {label: left.without(k) for k, label in enumerate(labels) if k}
+        gain = gain or {label: 1 - excess(each.found) / max(whole, 1e-300) for label, each in tried.items()}
+        label, before = min(tried, key=lambda c: excess(tried[c].found)), excess(left.found)
+        left = tried[label]
+        after, fits = excess(left.found), p_value(left.found) > alpha
+        if not fits and after > (1 - 1 / more) * before:
+            break  # so few contexts cannot account for it all
+        if not fits and after < before / 2:  # refusing is worth a second look
+            left = left.searched(lambda found: p_value(found) > alpha)
+            after, fits = excess(left.found), p_value(left.found) > alpha
+        labels.remove(label)
+        out = (*out, label)
+        if fits or after < whole / 10:
+            return LeftOut(gain, out, p_value(left.found))
+        if len(sure.culprits) == len(out) - 1 and after < before / 2:
+            sure = LeftOut({}, out, p_value(left.found))
+    return replace(sure, gain=gain)

@@ -15,15 +15,13 @@ from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from latentdag.data import labels as lb
+from latentdag.data.checks import check_choice, whole_number
 from latentdag.data.moments import moments
 from latentdag.data.sources.opening import open_source
 from latentdag.data.stream import pieces
 from latentdag.errors import LatentDAGWarning, clear_numerics
 from latentdag.methods.fitting import fit
 from latentdag.progress import Progress
-
-#: Which samples exchange their labels.
-AMONG = ("all", "perturbed")
 
 
 @dataclass(frozen=True)
@@ -115,10 +113,8 @@ def permutation_test(
     >>> found.shuffled, found.p_value
     ((0, 0, 0), 0.25)
     """
-    if among not in AMONG:
-        raise ValueError(f"among must be one of {', '.join(map(repr, AMONG))}; got {among!r}")
-    if not (isinstance(n, int | np.integer) and n > 0):
-        raise ValueError(f"n is the number of shuffles, 1 or more, got {n!r}")
+    check_choice("among", among, ("all", "perturbed"))
+    n = whole_number("n, the number of shuffles,", n, 1)
     reading = {"feature_names": feature_names, "layer": layer, "features": features, "adjust": adjust}
     labels, groups = _labels(source, contexts, control, strata, among, reading)
     generator = np.random.default_rng(rng)

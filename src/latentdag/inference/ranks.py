@@ -1,11 +1,20 @@
-"""The rank test: in how many directions does a context differ from the control?
+"""Rank tests: in how many directions does a context differ from the control, and do all contexts together?
 
-A single-node intervention changes the precision by rank two, by rank one if its target is a source. The paper's
-appendix G measures this by ``ρ_r``, the share of the squared singular values of ``Θ̂_k − Θ̂_0`` that the r largest hold,
-against a threshold. That share depends on the units of the features and on the number of samples. The likelihood ratio
-(:mod:`latentdag.core.ranks`) depends on neither, and comes with a p-value. Both are reported.
+*One context.* A single-node intervention changes the precision by rank two, by rank one if its target is a source. The
+paper's appendix G measures this by ``ρ_r``, the share of the squared singular values of ``Θ̂_k − Θ̂_0`` that the r
+largest hold, against a threshold. That share depends on the units of the features and on the number of samples. The
+likelihood ratio (:mod:`latentdag.core.ranks`) depends on neither, and comes with a p-value. Both are reported.
+
+*The number of latents.* Without measurement noise the features have exactly d dimensions, and
+:func:`latentdag.latent_dimension` counts them: no test is needed, and none is possible. With noise that is the same in
+every context, ``X = G Z + e``, the covariances have full rank, and the number of latents shows only in what changes:
+``Σ_k − Σ_0 = G (…) Gᵀ`` lies in the d-dimensional range of G for every k, and fills it when the interventions together
+move every latent. So d is the smallest s for which "all changes lie in s directions" is not rejected. If s directions
+truly change, the test of s rejects with probability alpha. So the estimate exceeds the truth with at most that
+probability; it falls short where a change is too small to see. Latents that no context moves are not counted.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,12 +23,13 @@ from scipy import linalg
 
 from latentdag.core.fourth_moments import ProductCovariance, moment_matched_p_value
 from latentdag.core.linalg import is_definite, symmetrize
-from latentdag.core.ranks import eigenvalue_terms, rank_p_value
+from latentdag.core.ranks import change_directions, eigenvalue_terms, rank_p_value
 from latentdag.data import labels as lb
+from latentdag.data.checks import check_design, check_probability, whole_number
 from latentdag.data.moments import Moments
 from latentdag.data.stream import Samples, deviations
 from latentdag.errors import clear_numerics
-from latentdag.methods.fitting import check_design, in_factors
+from latentdag.methods.fitting import in_factors
 
 GAUSSIAN_NOTE = (
     "p-values assume Gaussian samples: heavier tails make them too small, lighter tails too large. "
@@ -71,16 +81,15 @@ def rank_test(
     (5, 5)
     """
     check_design(m)
-    if not (isinstance(rank, int | np.integer) and rank >= 0):
-        raise ValueError(f"rank must be a whole number, 0 or more, got {rank!r}")
-    rho = _rho(m.with_shared_noise(), int(rank))
+    rank = whole_number("rank", rank, 0)
+    rho = _rho(m.with_shared_noise(), rank)
     m, data = in_factors(m, data, noise, n_latents)
-    rows = [_gaussian(m, k, int(rank)) for k in range(1, len(m.contexts))]
+    rows = [_gaussian(m, k, rank) for k in range(1, len(m.contexts))]
     table = pd.DataFrame(rows, index=lb.as_index(m.contexts[1:]))
     reason = table.pop("reason")
     table["rho"] = rho
     if data is not None:
-        robust = _robust(m, int(rank), data, table["statistic"].to_numpy())
+        robust = _robust(m, rank, data, table["statistic"].to_numpy())
         table[["robust_statistic", "robust_dof", "robust_p_value"]] = robust
         table.loc[table["dof"] == 0, "robust_p_value"] = 1.0
     table["reason"] = reason
@@ -164,3 +173,95 @@ def _concentration(S_0: np.ndarray, S_k: np.ndarray, rank: int) -> float:
     s = np.linalg.svd(np.linalg.inv(S_k) - np.linalg.inv(S_0), compute_uv=False)
     s = np.square(s / s[0]) if s[0] > 0 else np.array([np.nan])
     return float(s[:rank].sum() / s.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class DimensionTest:
+    """The number of latents that the contexts move.
+
+    Attributes
+    ----------
+    n_latents : int
+        The smallest number that the test accepts.
+    n_dimensions : int
+        Dimensions of the data: the number of latents if there is no measurement noise.
+    summary : DataFrame indexed by n_latents
+        ``statistic``, ``dof`` and ``p_value`` of the hypothesis that at most ``n_latents`` directions change, from 0 up
+        to the first number that is accepted.
+    alpha : float
+    note : str
+        What the p-values assume.
+    """
+
+    n_latents: int
+    n_dimensions: int
+    summary: pd.DataFrame
+    alpha: float
+    note: str = "p-values assume Gaussian samples, and measurement noise, if any, that is the same in every context."
+
+    def __repr__(self) -> str:
+        return (
+            f"DimensionTest({self.n_latents} directions change, of {self.n_dimensions}; alpha = {self.alpha:g})\n"
+            f"{self.summary.to_string()}\n{self.note}"
+        )
+
+    def _repr_html_(self) -> str:
+        head = f"<b>{self.n_latents} directions change</b>, of {self.n_dimensions} (alpha = {self.alpha:g})"
+        return f"<p>{head}</p>{self.summary.to_html()}<p>{self.note}</p>"
+
+
+@clear_numerics
+def latent_dimension_test(m: Moments, alpha: float = 0.05, means: bool = True) -> DimensionTest:
+    """Count the latents that the contexts move, with measurement noise allowed.
+
+    The paper has no measurement noise: there the number of latents is the rank of the precision matrices
+    (:func:`latentdag.latent_dimension`).
+
+    Parameters
+    ----------
+    m : Moments
+        Of K + 1 contexts and p features.
+    alpha : float
+        Probability of counting too many.
+    means : bool
+        Count directions in which only the mean changes, too.
+
+    Returns
+    -------
+    DimensionTest
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from latentdag import simulate
+    >>> truth = simulate.random_model(n_latents=3, n_features=6, rng=1)
+    >>> X, contexts = simulate.sample(truth, 1_000, rng=0)
+    >>> noisy = X + 0.1 * np.random.default_rng(0).standard_normal(X.shape)
+    >>> latent_dimension_test(Moments.from_samples(noisy, contexts, control="control")).n_latents
+    3
+    """
+    check_design(m)
+    check_probability("alpha", alpha)
+    n, S, shifts = _white_together(m.with_shared_noise(), means)
+    rows: list[list[float]] = []
+    B, accepted = None, False
+    while not accepted:
+        B, *tested = change_directions(n, S, shifts, len(rows), B)
+        rows.append(tested)
+        accepted = rows[-1][2] > alpha
+    summary = pd.DataFrame(rows, columns=["statistic", "dof", "p_value"]).rename_axis("n_latents")
+    return DimensionTest(len(rows) - 1, S.shape[1], summary, alpha)
+
+
+def _white_together(m: Moments, means: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return weights, covariances and shifts of the contexts where the covariance of all together is the identity."""
+    for k, label in enumerate(m.contexts):
+        if reason := no_inverse(m, k):
+            raise ValueError(f"context {label!r}: {reason}: drop it, or use fewer features")
+    n = m.counts.astype(float) if means else m.counts - 1.0
+    S = m.whitened.S * ((m.counts - 1.0) / n)[:, None, None]
+    mu = m.means @ m.whitened.W.T
+    shifts = mu - n @ mu / n.sum() if means else np.zeros_like(mu)
+    total = (np.einsum("k,kij->ij", n, S) + (n[:, None] * shifts).T @ shifts) / n.sum()
+    L_inv = np.linalg.inv(np.linalg.cholesky(total))
+    return n, L_inv @ S @ L_inv.T, shifts @ L_inv.T if means else None

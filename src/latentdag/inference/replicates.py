@@ -67,8 +67,6 @@ class Reference:
     def of(cls, fit: Fit, m: Moments, options: Options) -> "Reference":
         """Make the reference of a fit; ``ValueError`` if the moments have other features or contexts."""
         fit = fit.seen_by(m)
-        if tuple(fit.model.feature_names) != m.feature_names:
-            raise ValueError("the fit and the moments have different features, or the same in another order")
         if set(fit.model.contexts) != set(m.contexts):
             odd = sorted(map(repr, set(fit.model.contexts) ^ set(m.contexts)))
             raise ValueError(f"the fit and the moments have different contexts: {', '.join(odd[:5])}")

@@ -19,6 +19,7 @@ import numpy as np
 
 from latentdag.core.linalg import range_basis, symmetrize, triangular_of_product, upper_factor
 from latentdag.data import labels as lb
+from latentdag.data.checks import whole_number
 from latentdag.data.moments import Moments
 from latentdag.data.sources.reader import digest
 from latentdag.data.stream import deviations
@@ -184,11 +185,10 @@ def block_moments(data: Any, m: Moments, n_blocks: int = 50) -> Blocks:
     >>> bool(np.allclose(once.covariances, m.covariances))
     True
     """
-    if int(n_blocks) != n_blocks or n_blocks < 2:
-        raise ValueError(f"n_blocks must be a whole number of at least 2, got {n_blocks}")
+    n_blocks = whole_number("n_blocks", n_blocks, 2)
     p = m.n_features
-    _check_memory(len(m.contexts), int(n_blocks), p)
-    sizes = [min(int(n_blocks), int(n)) for n in m.counts]
+    _check_memory(len(m.contexts), n_blocks, p)
+    sizes = [min(n_blocks, int(n)) for n in m.counts]
     counts = tuple(np.zeros(size, dtype=np.int64) for size in sizes)
     sums = tuple(np.zeros((size, p)) for size in sizes)
     scatters = tuple(np.zeros((size, p * (p + 1) // 2)) for size in sizes)

@@ -32,11 +32,12 @@ from scipy.spatial.distance import squareform
 from latentdag.core.ranks import rank_p_value
 from latentdag.core.shared_targets import noise_rows
 from latentdag.data import labels as lb
+from latentdag.data.checks import check_choice, check_design
 from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
 from latentdag.inference.ranks import no_inverse, too_few
 from latentdag.methods.design import prepare
-from latentdag.methods.fitting import check_design, in_factors
+from latentdag.methods.fitting import in_factors
 from latentdag.methods.options import Options
 from latentdag.progress import Progress
 
@@ -168,8 +169,7 @@ def target_groups(
     check_design(m)
     if not 0 < threshold < 1:
         raise ValueError(f"threshold is a cosine between 0 and 1, got {threshold}")
-    if intervention not in ("perfect", "soft"):
-        raise ValueError(f"intervention must be 'perfect' or 'soft', got {intervention!r}")
+    check_choice("intervention", intervention, ("perfect", "soft"))
     contexts = m.contexts[1:]
     factors, _ = in_factors(m, None, noise, n_latents, at_least=1)
     p, apart = _pairwise(factors, rank=1 if intervention == "perfect" else 2)

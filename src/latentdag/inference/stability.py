@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
+from latentdag.data.checks import check_probability
 from latentdag.data.schema import FieldError, Layout, whole
 from latentdag.data.store import load_arrays, naming_file, save_arrays
 from latentdag.model.posets import transitive_reduction
@@ -160,8 +161,7 @@ class Bootstrap:
         DataFrame
             One row per edge: ``source``, ``target``, ``weight``, ``low``, ``high``.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"the level of an interval lies between 0 and 1, got {level}")
+        check_probability("level", level)
         at, drawn = (self.fit_standardized, self.standardized) if standardized else (self.fit_weights, self.weights)
         i, j = self._pairs()
         kept = at[i, j] != 0

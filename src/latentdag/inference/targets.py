@@ -21,6 +21,7 @@ from latentdag.core.fourth_moments import CrossCovariance
 from latentdag.core.jacobian import scores
 from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.data import labels as lb
+from latentdag.data.checks import check_probability
 from latentdag.data.moments import Moments
 from latentdag.data.stream import Samples, deviations
 from latentdag.errors import clear_numerics
@@ -181,11 +182,7 @@ def off_targets(
 
 def _checked(fit: "Fit", m: Moments, data: Samples | None) -> Uncertainty:
     """Return the uncertainty of a fit; ``ValueError`` if it has none, or if the moments are of other features."""
-    if m.source_features != tuple(fit.model.feature_names):
-        raise ValueError(
-            f"the moments have {len(m.source_features)} features {list(m.source_features)[:3]}…, the fit "
-            f"{fit.model.n_features} {list(fit.model.feature_names)[:3]}…: they must be the same"
-        )
+    fit.seen_by(m)  # refuses other features
     uncertainty = fit.uncertainty(data)
     if uncertainty.covariance is None:
         raise ValueError(f"tests of targets need standard errors: {uncertainty.note}")
@@ -253,8 +250,7 @@ def _tested(
     by_context: bool,
 ) -> TargetTest:
     """Test every latent in these contexts; false discoveries are counted within each context, or among all."""
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is a rate between 0 and 1, got {alpha}")
+    check_probability("alpha", alpha)
     counting = _counting(uncertainty.fit, m)
     asked = [_Asked.of(uncertainty, m, counting, context) for context in contexts]
     sampled = {} if data is None else _sampling_covariances(uncertainty, m, asked, data)

@@ -370,8 +370,20 @@ class Fit:
         return score(self, m, m_train, **options)
 
     def seen_by(self, m: "Moments") -> "Fit":
-        """Return the same fit with its model in the coordinates of moments; see :meth:`LatentModel.seen_by`."""
-        return self if m.basis is None else replace(self, model=self.model.seen_by(m))
+        """Return the same fit with its model in the coordinates of moments; see :meth:`LatentModel.seen_by`.
+
+        Raises
+        ------
+        ValueError
+            If the moments are of other features.
+        """
+        model = self.model.seen_by(m)
+        if tuple(model.feature_names) != tuple(m.feature_names):
+            raise ValueError(
+                f"the fit has other features than the moments, or another order ({lb.listed(model.feature_names, 3)} "
+                f"and {lb.listed(m.feature_names, 3)}): they must be the same"
+            )
+        return self if m.basis is None else replace(self, model=model)
 
     def in_features(self, basis: "Basis") -> "Fit":
         """Return a fit to dimensions as one of the features behind them, in the paper's scaling there."""

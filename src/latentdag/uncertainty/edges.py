@@ -22,6 +22,7 @@ import pandas as pd
 from scipy import stats
 
 from latentdag.core.multiplicity import benjamini_hochberg, holm
+from latentdag.data.checks import check_probability
 from latentdag.model.posets import closure_graph
 from latentdag.uncertainty.standard_errors import Uncertainty
 from latentdag.uncertainty.strength import responses_of
@@ -119,8 +120,7 @@ def _probabilities(fit: "Fit", table: pd.DataFrame) -> list[float]:
 
 def supported_order(fit: "Fit", level: float) -> nx.DiGraph:
     """Return which latent certainly comes before which; see :meth:`latentdag.Fit.partial_order`."""
-    if not 0 < level < 1:
-        raise ValueError(f"level is a probability between 0 and 1, got {level}")
+    check_probability("level", level)
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(fit.order)
     if fit.options.graph is not None:

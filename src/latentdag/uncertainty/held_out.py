@@ -14,20 +14,20 @@ features have fewer dimensions. Expectations over the samples need their mean an
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from latentdag.core.context_error import ContextError
-from latentdag.core.linalg import range_basis, symmetrize, upper_factor
+from latentdag.core.linalg import is_definite, range_basis, symmetrize, upper_factor
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.errors import clear_numerics
 from latentdag.model.distribution import Law
 from latentdag.model.intervention import Intervention
 from latentdag.model.model import LatentModel
+from latentdag.uncertainty.prediction import combined
 
 if TYPE_CHECKING:
     from latentdag.methods.result import Fit
@@ -102,16 +102,14 @@ def score(
     for k, context in enumerate(m.contexts):
         intervention, parts = plan[context]
         _check_space(m, k, U, model)
-        sample = Sample.of(m, k, U, means)
         law = Law(model, intervention)
-        shifts = None if parts is None else [_reference(model, m_train, part)[0] - control_mean for part in parts]
-        rows[context] = {
-            "n": sample.n,
-            "model": sample.log_density(law.mean, law.covariance) if (law.noise_variance > 0).all() else np.nan,
-            "saturated": sample.saturated(),
-            "control": sample.log_density(control_mean, control),
-            "additive": np.nan if shifts is None else sample.log_density(sum(shifts, control_mean), control),
+        added = None if parts is None else [_reference(model, m_train, part)[0] - control_mean for part in parts]
+        laws = {
+            "model": (law.mean, law.covariance) if (law.noise_variance > 0).all() else None,
+            "control": (control_mean, control),
+            "additive": None if added is None else (sum(added, control_mean), control),
         }
+        rows[context] = _log_densities(m, k, U, means, laws)
     return _table(rows, model.control)
 
 
@@ -128,49 +126,41 @@ def _table(rows: Mapping[Hashable, Mapping[str, float]], control: Hashable) -> p
     return table[COLUMNS]
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Hold the moments of one context in the model's space: ``U`` (p, r), mean (r,), covariance (r, r) with divisor n.
+def _log_densities(
+    m: Moments, k: int, U: np.ndarray, means: bool, laws: Mapping[str, tuple[np.ndarray, np.ndarray] | None]
+) -> dict[str, float]:
+    """Return the number of samples in context k, and their mean log-density under several Gaussian laws.
 
-    Without means every law is taken about the sample's own mean.
+    Parameters
+    ----------
+    U : (p, r)
+        Basis of the space in which densities are taken.
+    means : bool
+        False takes every law about the samples' own mean.
+    laws : mapping of name to mean (p,) and covariance (p, p) of the features; None for a law without density
+
+    Returns
+    -------
+    dict
+        By name, and "saturated" for the law that fits these samples best: infinite where they do not fill the space.
     """
-
-    context: Hashable
-    U: np.ndarray
-    n: int
-    mean: np.ndarray
-    covariance: np.ndarray
-    means: bool
-
-    @classmethod
-    def of(cls, m: Moments, k: int, U: np.ndarray, means: bool) -> "Sample":
-        """Project context k of the moments on the columns of U."""
-        n = int(m.counts[k])
-        S = symmetrize(U.T @ m.covariances[k] @ U) * ((n - 1) / n if means else 1.0)
-        return cls(m.contexts[k], U, n, U.T @ m.means[k], S, means)
-
-    def log_density(self, mean: np.ndarray, covariance: np.ndarray) -> float:
-        """Return the mean log-density of the samples under a Gaussian law of the features."""
+    n, r = int(m.counts[k]), U.shape[1]
+    S = symmetrize(U.T @ m.covariances[k] @ U) * ((n - 1) / n if means else 1.0)
+    found = {"n": n, "saturated": np.inf, **dict.fromkeys(laws, np.nan)}
+    if n > r and is_definite(S):
+        found["saturated"] = float(-0.5 * (r * np.log(2 * np.pi) + np.linalg.slogdet(S)[1] + r))
+    for name, (mean, covariance) in ((name, law) for name, law in laws.items() if law is not None):
         try:
-            F = upper_factor(symmetrize(self.U.T @ covariance @ self.U), context=0)
+            F = upper_factor(symmetrize(U.T @ covariance @ U), context=0)
         except ContextError:
             raise ValueError(
-                f"context {self.context!r}: the law it is compared with has no density in the {self.U.shape[1]} "
-                "dimensions of the model; if that is the control of m_train, it has too few samples: leave m_train out"
+                f"context {m.contexts[k]!r}: the law it is compared with has no density in the {r} dimensions of the "
+                "model; if that is the control of m_train, it has too few samples: leave m_train out"
             ) from None
-        deviation = self.mean - self.U.T @ mean if self.means else np.zeros(len(F))
-        second = self.covariance + np.outer(deviation, deviation)
-        half = np.linalg.solve(F.T, np.linalg.solve(F.T, second).T)
-        return float(-0.5 * (len(F) * np.log(2 * np.pi) + 2 * np.log(np.diagonal(F)).sum() + np.trace(half)))
-
-    def saturated(self) -> float:
-        """Return the same under the law that fits these samples best; infinite where they do not fill the space."""
-        if self.n <= len(self.mean):
-            return float("inf")
-        try:
-            return self.log_density(self.U @ self.mean, self.U @ self.covariance @ self.U.T)
-        except ValueError:
-            return float("inf")
+        away = U.T @ (m.means[k] - mean) if means else np.zeros(r)
+        squares = np.linalg.solve(F.T, np.linalg.solve(F.T, S + np.outer(away, away)).T)
+        found[name] = float(-0.5 * (r * np.log(2 * np.pi) + 2 * np.log(np.diagonal(F)).sum() + np.trace(squares)))
+    return found
 
 
 def _reference(model: LatentModel, train: Moments | None, context: Hashable) -> tuple[np.ndarray, np.ndarray]:
@@ -205,19 +195,10 @@ def _parts(
             f"combinations={{{context!r}: {tuple(known[:2])!r}}}"
         )
     parts = (done,) if isinstance(done, str) or not isinstance(done, Sequence) else tuple(done)
-    for part in parts:
-        if part not in model.interventions:
-            raise ValueError(
-                f"{context!r} combines {part!r}, which the model does not know: {list(model.interventions)}"
-            )
-    targets = [name for part in parts for name in model.interventions[part].targets]
-    twice = sorted({name for name in targets if targets.count(name) > 1})
-    if twice:
-        raise ValueError(
-            f"{context!r} combines contexts that change the same latent {twice[0]!r}, so what happens to it is not "
-            f"known: say so with combinations={{{context!r}: Intervention(…)}}"
-        )
-    return Intervention.combine(model.interventions[part] for part in parts), parts
+    try:
+        return combined(model, parts), parts
+    except ValueError as error:
+        raise ValueError(f"{context!r} combines {parts!r}: {error}") from None
 
 
 def same_features(m: Moments, names: Sequence[str], what: str) -> Moments:

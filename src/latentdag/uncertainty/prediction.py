@@ -20,6 +20,7 @@ from latentdag.data.stream import Samples
 from latentdag.errors import clear_numerics
 from latentdag.model.distribution import Law
 from latentdag.model.intervention import Change, Intervention
+from latentdag.model.model import LatentModel
 from latentdag.uncertainty.standard_errors import DO_SHARE, Uncertainty, add_intervals
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 #: Features at a time, so that gradients fit in memory.
 STEP = 128
-
-#: Context and latent of a fitted change: its row is an estimate, while all others are given.
-Source = tuple[Hashable, str]
 
 FREE_MEANS = "the fit gives every context a mean of its own (means=False): predicted means have no standard errors"
 
@@ -154,9 +152,9 @@ def predict(
     >>> list(both.table.columns)
     ['quantity', 'feature', 'estimate', 'std_error', 'lower', 'upper']
     """
-    sources = _of_contexts(fit, changes) if _lists_contexts(changes) else _of_latents(fit, changes, kind)
-    uncertainty = fit.uncertainty(data)
     model = fit.model
+    law = Law(model, combined(model, changes)) if _lists_contexts(changes) else model.intervene(changes, kind)
+    uncertainty = fit.uncertainty(data)
     W = uncertainty.quantities.W
     if data is not None and len(W):
         raise ValueError(
@@ -168,8 +166,8 @@ def predict(
         E -= model.basis.rest[:, None] * W.T
     if model.feature_noise is not None:  # background factors included
         G, E = np.split(np.linalg.inv(np.vstack([uncertainty.quantities.H, W])), [uncertainty.point.d], axis=1)
-    law = model.intervene(Intervention.of_changes({name: change for name, (change, _) in sources.items()}))
-    rows = [_row(uncertainty, law, name, change, source) for name, (change, source) in sources.items()]
+    assert law.intervention is not None
+    rows = [_row(uncertainty, law, name, change) for name, change in law.intervention.changes.items()]
     return Prediction(law, level, uncertainty, Response(uncertainty.quantities, G, E, rows))
 
 
@@ -182,41 +180,30 @@ def _lists_contexts(changes: Any) -> bool:
     return not isinstance(changes, Mapping)
 
 
-def _of_contexts(fit: "Fit", contexts: Sequence[Hashable]) -> dict[str, tuple[Change, Source | None]]:
-    """Return what each target of these contexts does, and in which context it was seen."""
-    found: dict[str, tuple[Change, Source | None]] = {}
+def combined(model: LatentModel, contexts: Sequence[Hashable]) -> Intervention:
+    """Return what some contexts of a model do, all at once; refuse contexts that act on the same latent."""
+    acts: dict[str, Hashable] = {}
     for context in contexts:
-        if context not in fit.model.interventions:
-            raise ValueError(f"no context {context!r} in the fit; it has {list(fit.model.interventions)}")
-        for name, change in fit.model.interventions[context].changes.items():
-            if name in found:
+        if context not in model.interventions:
+            raise ValueError(f"no context {context!r} in the model; it has {list(model.interventions)}")
+        for name in model.interventions[context].targets:
+            if name in acts:
                 raise ValueError(
-                    f"contexts {found[name][1][0]!r} and {context!r} both act on {name!r}: "  # type: ignore[index]
-                    "leave one out, or say what is meant with a mapping {latent: change}"
+                    f"contexts {acts[name]!r} and {context!r} both act on {name!r}, so it is open what happens to it: "
+                    "leave one out, or say what is meant (a mapping {latent: change}, or an Intervention)"
                 )
-            found[name] = change, (context, name)
-    return found
+            acts[name] = context
+    return Intervention.combine(model.interventions[context] for context in contexts)
 
 
-def _of_latents(fit: "Fit", changes: Mapping[str, Any], kind: str) -> dict[str, tuple[Change, Source | None]]:
-    """Return what happens to each latent, and in which context it was seen if it repeats a fitted change."""
-    law = fit.model.intervene(changes, kind)
-    assert law.intervention is not None
-    fitted = fit.model.interventions.items()
-    return {
-        name: (change, next(((context, name) for context, v in fitted if v.changes.get(name) is change), None))
-        for name, change in law.intervention.changes.items()
-    }
-
-
-def _row(uncertainty: Uncertainty, law: Law, name: str, change: Change, source: Source | None) -> NewRow:
-    """Return the row of one intervened latent."""
+def _row(uncertainty: Uncertainty, law: Law, name: str, change: Change) -> NewRow:
+    """Return the row of one intervened latent: an estimate if it repeats a fitted change, else as it is given."""
     model, of = law.model, uncertainty.quantities
     i = model.latents.index(name)
-    if source is not None:
-        mechanism = of.point.d + uncertainty.mechanisms.index(source)
-        row = of.point.rows[mechanism]
-        return NewRow(i, row, change.shift * row[i], mechanism)
+    for mechanism, (context, target) in enumerate(uncertainty.mechanisms, start=of.point.d):
+        if target == name and model.interventions[context].changes[name] is change:
+            row = of.point.rows[mechanism]
+            return NewRow(i, row, change.shift * row[i], mechanism)
     soft = change.kind == "soft"
     weights = None
     if soft and change.weights is not None:  # background factors have none

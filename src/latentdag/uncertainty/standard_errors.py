@@ -10,7 +10,7 @@ Standard errors hold at the maximum of the likelihood, for the graph as it stand
 was chosen from the same data. What the data do not determine has an infinite standard error, and no interval.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,14 @@ import pandas as pd
 from scipy import stats
 from scipy.linalg import block_diag
 
-from latentdag.core.covariance import Gradient, ParameterCovariance, score_covariance
+from latentdag.core.covariance import ParameterCovariance, score_covariance
 from latentdag.core.factors import noise_precision
 from latentdag.core.jacobian import Point
 from latentdag.core.likelihood import Noise, Span
 from latentdag.core.linalg import pseudo_inverse, scale_free_rank, symmetrize
 from latentdag.core.quantities import NAMES, POWERS, Block, Quantities
 from latentdag.core.small_samples import degrees_of_freedom, models_nearby, without_winners_curse
+from latentdag.data.checks import check_probability
 from latentdag.data.stream import Samples, context_blocks
 from latentdag.model.model import LatentModel
 
@@ -116,24 +117,14 @@ class Uncertainty:
                 x = X[start : start + step] - centers[k]
                 yield k, x @ self.quantities.H.T, x @ W.T if len(W) else None
 
-    def std_errors(self, name: str, scaling: str = "paper") -> Iterator[tuple[Block, np.ndarray]]:
-        """Yield values of one quantity and their standard errors, block by block; ``nan`` away from the maximum."""
-        for blocks in batches(self.quantities.blocks(name, scaling)):
-            if self.covariance is None:
-                errors = np.full(sum(len(block.rows) for block in blocks), np.nan)
-            else:  # together, since each time is a walk through all of a large matrix
-                errors = np.sqrt(self.covariance.variance(Gradient.stacked([block.gradient for block in blocks])))
-            yield from zip(blocks, np.split(errors, np.cumsum([len(block.rows) for block in blocks])[:-1]), strict=True)
-
     def table(self, scaling: str = "paper", quantities: Any = NAMES) -> pd.DataFrame:
-        """Return one row per number: quantity, row, column, estimate, std_error."""
+        """Return one row per number: quantity, row, column, estimate, std_error (``nan`` away from the maximum)."""
         lines: list[tuple[Any, ...]] = []
-        for name in quantities:
-            if name not in NAMES:
-                raise ValueError(f"quantities are {', '.join(map(repr, NAMES))}; got {name!r}")
-            if name not in self._known(quantities):
-                continue
-            for block, error in self.std_errors(name, scaling):
+        for name in self._known(quantities):
+            for block in self.quantities.blocks(name, scaling):
+                error = np.full(len(block.rows), np.nan)
+                if self.covariance is not None:
+                    error = np.sqrt(self.covariance.variance(block.gradient))
                 lines += zip(repeat(name), *self._labels(name, block), block.estimate.tolist(), error.tolist())
         columns = ["quantity", "row", "column", "estimate", "std_error"]
         table = pd.DataFrame(lines, columns=columns, dtype=object).astype({"estimate": float, "std_error": float})
@@ -143,6 +134,9 @@ class Uncertainty:
 
     def _known(self, quantities: Any) -> list[str]:
         """Return those quantities that the fit has: shifts need a common mean, noise of features noisy ones."""
+        for name in quantities:
+            if name not in NAMES:
+                raise ValueError(f"quantities are {', '.join(map(repr, NAMES))}; got {name!r}")
         left_out = {"shift"} if self.point.tau is None else set()
         left_out |= {"feature_noise"} if self.point.noise is None else set()
         return [name for name in quantities if name not in left_out]
@@ -196,26 +190,13 @@ class Uncertainty:
         return np.concatenate(factors), np.concatenate(centers)
 
 
-def batches(blocks: Iterable[Block], rows: int = 2_560) -> Iterator[list[Block]]:
-    """Yield blocks in lists of some thousand values each."""
-    batch: list[Block] = []
-    for block in blocks:
-        batch.append(block)
-        if sum(len(each.rows) for each in batch) >= rows:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
 def _log_errors(q: Quantities, covariance: ParameterCovariance, names: Any, scaling: str) -> np.ndarray:
     """Return the logarithms of all standard errors at another point; of positive numbers, of the relative errors."""
     found = []
     for name in names:
-        for blocks in batches(q.blocks(name, scaling)):
-            size = np.abs(np.concatenate([block.estimate for block in blocks])) if name in POSITIVE else 1.0
-            variance = covariance.variance(Gradient.stacked([block.gradient for block in blocks]))
-            found.append(0.5 * np.log(variance) - np.log(size))
+        for block in q.blocks(name, scaling):
+            size = np.abs(block.estimate) if name in POSITIVE else 1.0
+            found.append(0.5 * np.log(covariance.variance(block.gradient)) - np.log(size))
     return np.concatenate([*found, []])
 
 
@@ -224,8 +205,7 @@ def add_intervals(table: pd.DataFrame, level: float, dof: "np.ndarray | float" =
 
     With ``dof`` degrees of freedom of the errors, the intervals are Student's.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level is a probability between 0 and 1, got {level}")
+    check_probability("level", level)
     t = stats.t.ppf(0.5 + 0.5 * level, dof)
     estimate, error = table["estimate"].to_numpy(), table["std_error"].to_numpy()
     error = np.where(np.isfinite(error), error, np.nan)

@@ -27,6 +27,7 @@ from latentdag.core.covariance import Gradient, ParameterCovariance
 from latentdag.core.multiplicity import benjamini_hochberg
 from latentdag.core.responses import response_point, weight_at
 from latentdag.data import labels as lb
+from latentdag.data.checks import check_probability
 from latentdag.model.intervention import check_strength
 
 if TYPE_CHECKING:
@@ -143,8 +144,7 @@ class Sensitivity:
 
 def sensitivity(fit: "Fit", strengths: Any = (0.5, 1.0), level: float = 0.95) -> Sensitivity:
     """Return how the edges of a fit depend on strengths; see :meth:`latentdag.Fit.sensitivity`."""
-    if not 0 < level < 1:
-        raise ValueError(f"level is a probability between 0 and 1, got {level}")
+    check_probability("level", level)
     if any(change.kind == "soft" for value in fit.model.interventions.values() for change in value.changes.values()):
         raise ValueError("soft interventions have no strength: fit.edges() and fit.partial_order() say what they tell")
     found = responses_of(fit)
@@ -156,6 +156,7 @@ def sensitivity(fit: "Fit", strengths: Any = (0.5, 1.0), level: float = 0.95) ->
     p[np.tril_indices(d, -1)], q[np.tril_indices(d, -1)] = tested["p_value"], tested["q_value"]
     known = {(source, target) for source, target, _ in fit.details.get("relations", ())} or None
     sd = np.sqrt([fit.model.noise_variance[fit.model.index(name)] for name in found.latents])
+    grid = np.linspace(box[:, 0].min(), 1.0, 41)
     rows: list[tuple[Any, ...]] = []
     curves: list[tuple[Any, ...]] = []
     for j, i in combinations(range(len(sd)), 2):
@@ -163,16 +164,15 @@ def sensitivity(fit: "Fit", strengths: Any = (0.5, 1.0), level: float = 0.95) ->
         cause = q[i, j] < 1 - level and (known is None or (source, target) in known)
         if not (cause or fit.graph.has_edge(source, target)):
             continue
-        pair = pooled.pair(j, i)
-        low, high = pair.band(box, z)
-        (weight,), _ = weight_at(pair.R, pair.V, pooled.strength[None, pair.at])
+        low, high = pooled.band(j, i, box, z)
+        (weight,), _ = pooled.weight(j, i, pooled.strength[None])
         between = (p[i, j + 1 : i] < NONE_BETWEEN) & (p[j + 1 : i, j] < NONE_BETWEEN)
         alone = cause and not between.any()
-        down_to = 0.0 if alone else pair.breakdown(box, told, z)
+        down_to = 0.0 if alone else pooled.breakdown(j, i, box, told, z)
         reading = READINGS[3 if not cause else 0 if down_to == 0 else 1 if down_to < 1 else 2].format(down_to)
         rows.append((source, target, units * weight, units * low, units * high, down_to, reading))
-        grid = np.linspace(box[:, 0].min(), 1.0, 41)
-        along, errors = weight_at(pair.R, pair.V, pair.common(told, grid))
+        # one strength for all latents that the fit was told nothing of
+        along, errors = pooled.weight(j, i, np.where(told, pooled.strength, grid[:, None]))
         curves += zip([source] * 41, [target] * 41, grid, units * along, units * errors, strict=True)
     table = pd.DataFrame(rows, columns=["source", "target", "weight", "low", "high", "breakdown", "reading"])
     table.attrs["note"] = CAPPED.format(most=MOST_BETWEEN) if len(sd) > MOST_BETWEEN + 2 else ""
@@ -229,50 +229,37 @@ class _Pooled:
             L[i, rows] = precision / precision.sum() * strength[i] / s
         return cls(L @ found.shown + np.eye(d), np.einsum("iq,qjrk,lr->ijlk", L, found.V, L, optimize=True), strength)
 
-    def pair(self, j: int, i: int) -> "_Pair":
-        """Return what concerns the weight of j on i."""
-        between = np.arange(j + 1, i)
-        carried = np.abs(self.R[i, between] * self.R[between, j])
-        kept = np.sort(between[np.argsort(-carried, kind="stable")[:MOST_BETWEEN]])
-        at = np.array([j, *between, i])
+    def weight(self, j: int, i: int, strength: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weight (m,) of j on i at strengths (m, d), and its standard error."""
+        at = np.arange(j, i + 1)
         a, b = np.tril_indices(len(at), -1)
         V = self.V[at[a][:, None], at[b][:, None], at[a], at[b]]
-        return _Pair(self.R[np.ix_(at, at)], V, at, np.array([*kept, i]), self.strength)
+        return weight_at(self.R[np.ix_(at, at)], V, strength[:, at])
 
+    def varied(self, j: int, i: int) -> np.ndarray:
+        """Return the latents whose strengths are varied for the weight of j on i: i, and what carries most between."""
+        between = np.arange(j + 1, i)
+        carried = np.abs(self.R[i, between] * self.R[between, j])
+        return np.append(np.sort(between[np.argsort(-carried, kind="stable")[:MOST_BETWEEN]]), i)
 
-@dataclass(frozen=True, eq=False)
-class _Pair:
-    """The weight of the first of some latents ``at`` on the last, as a function of strengths; ``varied`` count."""
-
-    R: np.ndarray
-    V: np.ndarray
-    at: np.ndarray
-    varied: np.ndarray
-    strength: np.ndarray
-
-    def corners(self, box: np.ndarray) -> np.ndarray:
-        """Return the strengths (m, t) at the corners of a box (d, 2)."""
-        ends = [sorted(set(box[i])) if i in self.varied else [self.strength[i]] for i in self.at]
-        return np.array(list(product(*ends)))
-
-    def band(self, box: np.ndarray, z: float) -> tuple[float, float]:
-        """Return the smallest and the largest weight over a box, z standard errors further out."""
-        weight, error = weight_at(self.R, self.V, self.corners(box))
+    def band(self, j: int, i: int, box: np.ndarray, z: float) -> tuple[float, float]:
+        """Return the smallest and the largest weight over a box (d, 2) of strengths, z standard errors further out."""
+        varied = self.varied(j, i)
+        corners = np.array(list(product(*(sorted(set(box[t])) for t in varied))))
+        strength = np.tile(self.strength, (len(corners), 1))
+        strength[:, varied] = corners
+        weight, error = self.weight(j, i, strength)
         return float((weight - z * error).min()), float((weight + z * error).max())
 
-    def breakdown(self, box: np.ndarray, told: np.ndarray, z: float) -> float:
+    def breakdown(self, j: int, i: int, box: np.ndarray, told: np.ndarray, z: float) -> float:
         """Return the smallest s such that the band over strengths in [s, 1] keeps its sign; ``nan`` if none does."""
 
         def holds(s: float) -> bool:
-            low, high = self.band(np.where(told[:, None], box, [s, 1.0]), z)
+            low, high = self.band(j, i, np.where(told[:, None], box, [s, 1.0]), z)
             return low > 0 or high < 0
 
         first = bisect_left(GRID, True, key=holds)
-        return 0.0 if first == 0 and told[self.varied].all() else [*GRID, float("nan")][first]
-
-    def common(self, told: np.ndarray, grid: np.ndarray) -> np.ndarray:
-        """Return strengths (m, t) that are one number of the grid for all latents that the fit was told nothing of."""
-        return np.where(told[self.at], self.strength[self.at], grid[:, None])
+        return 0.0 if first == 0 and told[self.varied(j, i)].all() else [*GRID, float("nan")][first]
 
 
 def strength_ratios(fit: "Fit") -> pd.DataFrame:
