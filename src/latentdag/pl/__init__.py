@@ -11,12 +11,12 @@
 ===============  ============================================
 """
 
-from latentdag.pl.canvas import LINE, NEUTRAL, axes, name_width, save, short, text_width  # noqa: F401
+from latentdag.pl.canvas import NEUTRAL, save, short, text_width  # noqa: F401
 from latentdag.pl.eigenvalues import spectra
 from latentdag.pl.graph import latent_graph
 from latentdag.pl.heatmaps import mixing, order_stability, target_groups, targets
-from latentdag.pl.intervals import draw_rows, edges, predicted, scores, sensitivity  # noqa: F401
-from latentdag.pl.layout import Layout, layered  # noqa: F401
+from latentdag.pl.intervals import edges, forest, predicted, scores, sensitivity  # noqa: F401
+from latentdag.pl.layout import Point, layered  # noqa: F401
 from latentdag.pl.power import power_curve
 
 #: The figures. The other names above are what figures outside this package share with them.

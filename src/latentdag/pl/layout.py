@@ -6,7 +6,9 @@ them. Sweeps up and down sort each row by its neighbours, which removes crossing
 neighbours as the room of the others allows, which is an isotonic regression. The same graph gives the same drawing.
 """
 
-from collections.abc import Hashable, Mapping
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import networkx as nx
@@ -47,6 +49,55 @@ class Layout(NamedTuple):
         place = {name: (left + x, top + step * row) for name, (x, row) in self.place.items()}
         bends = {edge: [(left + x, top + step * row) for x, row in points] for edge, points in self.bends.items()}
         return Layout(width, height, place, bends)
+
+    def routes(
+        self, edges: Sequence[Edge], widths: Mapping[str, float], reach: Mapping[str, tuple[float, float]], gap: float
+    ) -> list[list[Point]]:
+        """Return each edge as a Bézier curve: its first point, then three for each stretch.
+
+        Edges leave and enter names upright, those that meet on one side of a name side by side.
+
+        Parameters
+        ----------
+        edges : (cause, effect) pairs; one that was not laid out has no bends
+        widths : mapping of latent to the width in which edges may meet
+        reach : mapping of latent to how far it reaches from its middle towards smaller and towards larger y
+        gap : between edges that meet, where there is room
+        """
+        chains = [[self.place[a], *self.bends.get((a, b), ()), self.place[b]] for a, b in edges]
+        starts = [(cause, chain[1]) for (cause, _), chain in zip(edges, chains, strict=True)]
+        ends = [(effect, chain[-2]) for (_, effect), chain in zip(edges, chains, strict=True)]
+        meets = self._ports([*starts, *ends], widths, reach, gap)
+        for chain, start, end in zip(chains, meets, meets[len(edges) :], strict=False):
+            chain[0], chain[-1] = start, end
+        return [_upright(chain) for chain in chains]
+
+    def _ports(
+        self,
+        ends: list[tuple[str, Point]],
+        widths: Mapping[str, float],
+        reach: Mapping[str, tuple[float, float]],
+        gap: float,
+    ) -> list[Point]:
+        """Return where edges meet names, by the name and the point that an edge comes from or goes to."""
+        meeting: dict[tuple[str, bool], list[int]] = defaultdict(list)
+        for number, (name, (_, y)) in enumerate(ends):
+            meeting[name, y > self.place[name][1]].append(number)
+        found = [(0.0, 0.0)] * len(ends)
+        for (name, larger), numbers in meeting.items():
+            (x, y), space = self.place[name], min(gap, 0.7 * widths[name] / len(numbers))
+            at = y + (reach[name][1] if larger else -reach[name][0])
+            for place, number in enumerate(sorted(numbers, key=lambda number: ends[number][1][0])):
+                found[number] = (x + space * (place - (len(numbers) - 1) / 2), at)
+        return found
+
+
+def _upright(points: list[Point]) -> list[Point]:
+    """Return a Bézier curve through the points that is upright at each, so that it passes between names."""
+    curve = points[:1]
+    for (x, y), (a, b) in pairwise(points):
+        curve += [(x, (y + b) / 2), (a, (y + b) / 2), (a, b)]
+    return curve
 
 
 def layered(

@@ -7,7 +7,7 @@ import pandas as pd
 
 from latentdag.design import power_curve as powers_of
 from latentdag.optional import optional
-from latentdag.pl.canvas import NEUTRAL, axes, fit_in, name_width, short
+from latentdag.pl.canvas import NEUTRAL, arrow, axes, drawn, labelled, legend_beside, name_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,24 +31,22 @@ def power_curve(
     **options
         totals, alpha, shares, searched: see :func:`latentdag.design.power_curve`.
     """
-    table = source if isinstance(source, pd.DataFrame) else powers_of(fit_in(source, key), **options)
+    if isinstance(source, pd.DataFrame):
+        table = source
+    else:
+        model, fit = drawn(source, key)
+        table = powers_of(fit or model, **options)
     totals = table.drop_duplicates("cells")
     edges = sorted(table.groupby(["source", "target"]), key=lambda edge: -edge[1]["power"].sum())
-    names = [f"{short(a)} → {short(b)}" for (a, b), _ in edges]
+    names = [arrow(*pair) for pair, _ in edges]
     ax = axes(ax, 4.2 + name_width(names, 8), 3.2)
     colours = optional("matplotlib", "plot", "a figure").colormaps["viridis"](np.linspace(0.0, 0.85, len(names)))
     for name, colour, (_, mine) in zip(names, colours, edges, strict=True):
         ax.plot(mine["cells"], mine["power"], color=colour, linewidth=1.2, label=name)
     if totals["p_order"].notna().any():
         ax.plot(totals["cells"], totals["p_order"], color=NEUTRAL, linewidth=1.4, linestyle="--", label="order right")
-    ax.set_xscale("log")
-    ax.set_ylim(-0.02, 1.03)
-    ax.set_xlabel("cells, all contexts together", fontsize=9)
-    ax.set_ylabel("probability", fontsize=9)
-    ax.spines[["top", "right"]].set_visible(False)
+    ax.set(xscale="log", ylim=(-0.02, 1.03))
+    labelled(ax, "cells, all contexts together", "probability", title or "will a screen find the edge?")
     if len(names) <= MOST_NAMED:
-        legend = ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
-        for text in legend.get_texts():
-            text.set_parse_math(False)
-    ax.set_title(title or "will a screen find the edge?", fontsize=10)
+        legend_beside(ax)
     return ax
