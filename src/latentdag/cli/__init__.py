@@ -2,9 +2,8 @@
 
 =============  ==================================================================
 ``app``        the commands and their options
-``design``     ``latentdag design``
 ``files``      data that commands read, and single files that they write
-``fitting``    ``latentdag moments``, ``fit``, ``test`` and ``report``
+``fitting``    ``latentdag moments``, ``test``, ``fit``, ``report`` and ``design``
 ``place``      where a run writes
 ``reproduce``  ``latentdag reproduce``
 ``results``    the folder that a fit leaves

@@ -191,7 +191,7 @@ def report(
     """Write the report of a fit again: as html, markdown or JSON, with a title, at another level."""
 
 
-@command("design:design")
+@command("fitting:design")
 def design(
     source: Annotated[Path, typer.Argument(help="Folder written by 'latentdag fit', or a fit or model as .npz.")],
     power: Annotated[int | None, typer.Option(help="Power with so many cells in every context.")] = None,

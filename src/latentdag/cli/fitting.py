@@ -1,25 +1,32 @@
-"""``latentdag moments``, ``fit``, ``test`` and ``report``: from data to moments, a fit, a verdict, a page."""
+"""``latentdag moments``, ``test``, ``fit``, ``report``, ``design``: from data to a fit, its page and the next plan."""
 
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import typer
 
-from latentdag.cli.files import read_moments, read_samples, read_targets, tell
+from latentdag import design as plans
+from latentdag.cli.files import read_moments, read_samples, read_targets, tell, write_csv
 from latentdag.cli.place import reserved
 from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, read_result, said_of_fit, write_result
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
+from latentdag.errors import FileError
 from latentdag.inference.bootstrap import bootstrap as resample
 from latentdag.inference.membership import membership_test
 from latentdag.methods.fitting import fit as fit_moments
 from latentdag.methods.options import Options, check_method
+from latentdag.methods.result import Fit
 from latentdag.model.metrics import compare
 from latentdag.model.model import LatentModel
 from latentdag.report import Results, moments_hash, write
 
 #: Exit code of ``latentdag test`` where the data speak against the model.
 AGAINST = 3
+
+#: What of a plan's ``attrs`` is printed beside the table.
+TOLD = ("p_order", "p_graph", "least_power", "least_power_equal", "saved", "counts", "note")
 
 #: Options that say how data are read; ``parameters.json`` has them as "source".
 READING = ("context_column", "control", "layer", "adjust", "robust", "counts", "depth")
@@ -126,3 +133,37 @@ def report(*, result: Path, out: Path | None, **options: Any) -> None:
     found, m, bootstrap, parameters = read_result(result)
     path = write(found, out or result / "report.html", m, bootstrap=bootstrap, seed=parameters.get("seed"), **options)
     typer.echo(f"wrote {path}", err=True)
+
+
+def design(*, source: Path, out: Path, alpha: float, searched: bool, as_json: bool, **asked: Any) -> None:
+    """Answer the one question that is asked, write the table, and say it."""
+    questions = {name: value for name, value in asked.items() if value is not None}
+    if len(questions) != 1:
+        raise ValueError("ask one question: --power CELLS, --needed POWER, --budget CELLS or --next edges")
+    fit, ((name, value),) = read_source(source), questions.items()
+    if name == "power":
+        table = plans.power(fit, value, alpha=alpha, searched=searched)
+    elif name == "needed":
+        table = plans.samples_needed(fit, value, alpha=alpha, searched=searched)
+    elif name == "budget":
+        counts = plans.allocate(fit, value, alpha=alpha)
+        table = pd.DataFrame({"context": counts.index, "cells": counts.to_numpy()})
+        table.attrs = counts.attrs
+    else:
+        table = plans.next_context(fit, for_=value)
+        table["targets"] = [" + ".join(targets) for targets in table["targets"]]
+    write_csv(out, table)
+    told = {name: table.attrs[name] for name in TOLD if table.attrs.get(name)}
+    lines = [f"{name}: {value:.3g}" if isinstance(value, float) else f"{name}: {value}" for name, value in told.items()]
+    text = "\n".join([table.round(3).to_string(index=False), *lines])
+    tell(text, {"table": table.to_dict("records"), **told}, as_json, out)
+
+
+def read_source(path: Path) -> Fit | LatentModel:
+    """Return the fit in a folder that ``latentdag fit`` wrote, or the fit or model in a file."""
+    if path.suffix != ".npz":
+        return read_result(path)[0]
+    try:
+        return Fit.load(path)
+    except FileError:
+        return LatentModel.load(path)

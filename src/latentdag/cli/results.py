@@ -58,8 +58,7 @@ def write_result(folder: Path, results: Results, told: Mapping[str, Any], page: 
     for name, part in (("moments.npz", results.moments), ("bootstrap.npz", results.bootstrap)):
         if part is not None:
             part.save(folder / name)
-    if find_spec("jinja2"):
-        report.write(page or results, folder / "report.html")
+    write_report(folder / "report.html", page or results)
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
@@ -138,6 +137,12 @@ def write_figures(folder: Path, results: Results) -> None:
     for name, ax in drawn.items():
         if ax is not None:
             write_figure(folder / name, ax.figure)
+
+
+def write_report(path: Path, results: Results) -> None:
+    """Write the page, where jinja2 is installed."""
+    if find_spec("jinja2"):
+        report.write(results, path)
 
 
 def said_of_fit(results: Results) -> dict[str, Any]:

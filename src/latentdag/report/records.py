@@ -3,7 +3,6 @@
 Lists have one record per item. The graph is boxes and curves in pixels, ready to be drawn as SVG.
 """
 
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
@@ -26,37 +25,33 @@ SEARCHED_UP_TO = 8
 
 def context_records(results: "Results") -> list[Record]:
     """Return one record per context, the control first."""
-    fit, m, evidence = results.fit, results.moments, results.evidence
-    labels: list[Hashable] = list(m.contexts if m is not None else fit.model.contexts)
-    counts = dict(zip(fit.model.contexts, fit.counts, strict=True))
-    counts |= {} if m is None else {c: int(n) for c, n in zip(m.contexts, m.counts, strict=True)}
-    shrinkage, changed = fit.details.get("shrinkage", {}), fit.details.get("changed", {})
+    fit, evidence, contexts = results.fit, results.evidence, results.contexts
+    membership = evidence.membership
     fitted = dict(zip(fit.model.contexts, lb.text_names(fit.model.contexts), strict=True))
-    summary = None if evidence.membership is None else evidence.membership.summary
     records = []
-    for text, context in zip(lb.text_names(labels), labels, strict=True):
+    for text, (context, samples) in zip(lb.text_names(list(contexts)), contexts.items(), strict=True):
         change = fit.model.interventions.get(context)
-        role = "control" if context == fit.model.control else change.kind if change else "left out of the fit"
+        tested = fit.details.get("changed", {}).get(fitted.get(context), {})
         record = {
             "context": text,
-            "role": role,
-            "samples": counts[context],
+            "role": "control" if context == fit.model.control else change.kind if change else "left out of the fit",
+            "samples": samples,
             "targets": list(change.targets) if change else [],
             "idle": context in fit.idle if change else None,
-            "p_changed": changed.get(fitted.get(context), {}).get("p_holm"),
-            "p_apart": changed.get(fitted.get(context), {}).get("p_apart_holm"),
+            "p_changed": tested.get("p_holm"),
+            "p_apart": tested.get("p_apart_holm"),
             "directions": evidence.directions(context),
             "p_rank_0": evidence.p_value(context, 0),
             "p_rank_1": evidence.p_value(context, 1),
             "p_allowed": evidence.p_value(context, evidence.allowed.get(context, 2)),
-            "misfit": None if evidence.membership is None else evidence.membership.omnibus.misfit.get(context),
+            "misfit": None if membership is None else membership.omnibus.misfit.get(context),
             "gain": None,
             "decision": "",
             "reason": "",
-            "shrinkage": shrinkage.get(fitted.get(context)),
+            "shrinkage": fit.details.get("shrinkage", {}).get(fitted.get(context)),
         }
-        if summary is not None and context in summary.index:
-            row = lb.row_of(summary, context)
+        if membership is not None and context in membership.summary.index:
+            row = lb.row_of(membership.summary, context)
             record |= {name: row[name] for name in ("gain", "decision", "reason", "rho")}
         records.append(record)
     return records
@@ -64,16 +59,12 @@ def context_records(results: "Results") -> list[Record]:
 
 def edge_records(results: "Results") -> list[Record]:
     """Return one record per edge, the strongest first."""
-    table = results.standardized
-    within = {(r.column, r.row): r for r in table[table["quantity"] == "weight"].itertuples()}
-    resampled = None if results.bootstrap is None else results.bootstrap.edges.set_index(["source", "target"])
-    share = {} if resampled is None else resampled["frequency"].to_dict()
-    edges = []
-    for edge in results.edges.to_dict("records"):
-        pair = edge["source"], edge["target"]
-        edge |= {"standardized_lower": within[pair].lower, "standardized_upper": within[pair].upper}
-        edges.append(edge | {"bootstrap_frequency": share.get(pair)} if share else edge)
-    return sorted(edges, key=lambda edge: -abs(edge["standardized_weight"]))
+    pair, ends = ["source", "target"], {"lower": "standardized_lower", "upper": "standardized_upper"}
+    table = results.edges.merge(results.between("weight").rename(columns=ends)[[*pair, *ends.values()]], "left", pair)
+    if results.bootstrap is not None:
+        share = results.bootstrap.edges.rename(columns={"frequency": "bootstrap_frequency"})
+        table = table.merge(share[[*pair, "bootstrap_frequency"]], "left", pair)
+    return table.sort_values("standardized_weight", key=lambda weight: -weight.abs(), kind="stable").to_dict("records")
 
 
 def plan_records(fit: Fit) -> list[Record]:
@@ -92,14 +83,11 @@ def plan_records(fit: Fit) -> list[Record]:
 
 def effect_records(results: "Results") -> list[Record]:
     """Return one record per total effect between latents of unit variance, the strongest first."""
-    table, graph, idle = results.standardized, results.fit.graph, set(results.fit.idle_latents)
-    effects = [
-        {"source": r.column, "target": r.row, "effect": r.estimate, "lower": r.lower, "upper": r.upper,
-         "direct": graph.has_edge(r.column, r.row)}
-        for r in table[table["quantity"] == "total_effect"].itertuples()
-        if idle.isdisjoint((r.column, r.row))
-    ]  # fmt: skip
-    return sorted(effects, key=lambda effect: -abs(effect["effect"]))
+    table, idle = results.between("total_effect"), results.fit.idle_latents
+    table = table[~table["source"].isin(idle) & ~table["target"].isin(idle)].rename(columns={"estimate": "effect"})
+    table["direct"] = [results.fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
+    table = table.sort_values("effect", key=lambda effect: -effect.abs(), kind="stable")
+    return table[["source", "target", "effect", "lower", "upper", "direct"]].to_dict("records")
 
 
 def latent_records(fit: Fit, edges: list[Record], n_features: int) -> list[Record]:

@@ -9,6 +9,7 @@ The functions at the end say how: methods in words, whom to cite, versions, and 
 
 import os
 import platform
+from collections.abc import Hashable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +22,7 @@ import pandas as pd
 from latentdag import __version__
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.store import to_plain, write_atomically
+from latentdag.data.store import to_plain
 from latentdag.data.stream import Samples
 from latentdag.errors import clear_numerics
 from latentdag.inference.membership import MembershipTest
@@ -31,7 +32,7 @@ from latentdag.methods.result import Fit
 from latentdag.methods.verdict import idle_reasons
 from latentdag.report import records
 from latentdag.report.checks import Evidence, all_checks, gather, overall
-from latentdag.report.text import WORDS, to_html, to_json, to_markdown
+from latentdag.report.text import WORDS, to_html, to_json, to_markdown, write_page
 from latentdag.uncertainty.edges import edge_table
 from latentdag.uncertainty.standard_errors import Uncertainty
 
@@ -108,6 +109,18 @@ class Results:
     def standardized(self) -> pd.DataFrame:
         """Intervals of weights and total effects between latents of unit variance."""
         return self.uncertainty.intervals(self.level, "unit-variance", ["weight", "total_effect"])
+
+    def between(self, quantity: str) -> pd.DataFrame:
+        """Return those of one quantity, from ``source`` to ``target``."""
+        table = self.standardized[self.standardized["quantity"] == quantity]
+        return table.rename(columns={"column": "source", "row": "target"})
+
+    @property
+    def contexts(self) -> dict[Hashable, int]:
+        """All contexts with their samples, the control first; also those that were left out of the fit."""
+        fitted = dict(zip(self.fit.model.contexts, self.fit.counts, strict=True))
+        m = self.moments
+        return fitted if m is None else dict(zip(m.contexts, m.counts.tolist(), strict=True))
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -234,15 +247,13 @@ def write(fit: Fit | Results, path: str | os.PathLike[str], moments: Any = None,
     **options
         title, tests, bootstrap, data, level, n_features, seed, created: see :class:`latentdag.report.Results`.
     """
-    path = Path(path)
-    makers = {".html": to_html, ".htm": to_html, ".json": to_json, ".md": to_markdown}
-    if path.suffix.lower() not in makers:
-        raise ValueError(f"{path}: a report ends in .html, .json or .md, not in {path.suffix!r}")
     results = fit if isinstance(fit, Results) else Results(fit, moments, **options)
-    text = makers[path.suffix.lower()](results.report)
-    # a lone surrogate in a title has no UTF-8; as a character reference it cannot stop the report
-    write_atomically(path, lambda file: file.write(text.encode("utf-8", "xmlcharrefreplace")))
-    return path
+    makers = {
+        ".html": lambda: to_html(results.report),
+        ".json": lambda: to_json(results.report),
+        ".md": lambda: to_markdown(results.report),
+    }
+    return write_page(path, makers)
 
 
 def _stability(bootstrap: Bootstrap) -> records.Record:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag.data.store import to_plain, write_atomically
+from latentdag.data.store import to_plain
 from latentdag.pl import NEUTRAL, forest, latent_graph, save, short
-from latentdag.report import citation, filled, latent_records, show, versions
+from latentdag.report import citation, filled, latent_records, show, versions, write_page
 from latentdag.workflow.steps import WORDS, Workflow
 
 if TYPE_CHECKING:
@@ -30,13 +30,9 @@ N_GENES = 4
 
 def write(found: Workflow, path: str | os.PathLike[str], report_link: str | None = None) -> Path:
     """Write the page as ``.html`` or ``.md``, whole or not at all."""
-    path = Path(path)
-    makers = {".html": to_html, ".md": to_markdown}
-    if path.suffix not in makers:
-        raise ValueError(f"{path}: the page ends in .html or .md, not in {path.suffix!r}")
-    text = makers[path.suffix](found, report_link)
-    write_atomically(path, lambda file: file.write(text.encode("utf-8", "xmlcharrefreplace")))
-    return path
+    return write_page(
+        path, {".html": lambda: to_html(found, report_link), ".md": lambda: to_markdown(found, report_link)}
+    )
 
 
 def to_html(found: Workflow, report_link: str | None = None) -> str:
