@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 import pandas as pd
 
-from latentdag import pl, report
+from latentdag import report
 from latentdag.cli.files import write_csv, write_figure, write_parquet, write_text
 from latentdag.cli.place import check_settled
 from latentdag.data import labels as lb
@@ -51,10 +51,9 @@ def write_result(folder: Path, results: Results, told: Mapping[str, Any], page: 
     found.model.save(folder / "model.npz")
     write_text(folder / "parameters.json", json.dumps({**told, **made}, indent=1) + "\n")
     write_text(folder / "summary.txt", results.summary + "\n")
-    for name, table in results.tables.items():
-        write_table(folder / "tables" / name, table)
+    write_tables(folder / "tables", results.tables)
     write_graph(folder, found)
-    write_figures(folder / "figures", results)
+    write_figures(folder / "figures", results.figures())
     for name, part in (("moments.npz", results.moments), ("bootstrap.npz", results.bootstrap)):
         if part is not None:
             part.save(folder / name)
@@ -86,12 +85,13 @@ def read_result(folder: Path) -> tuple[Fit, Moments, Bootstrap | None, dict[str,
     return found, m, bootstrap, parameters
 
 
-def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a table as csv (see :func:`latentdag.cli.files.write_csv`), and as parquet where pyarrow is installed."""
-    write_csv(path.with_suffix(".csv"), table)
-    if find_spec("pyarrow"):
-        text = {name: column.astype(str) for name, column in table.items() if column.dtype.kind == "O"}
-        write_parquet(path.with_suffix(".parquet"), table.assign(**text))
+def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write tables as csv (see :func:`latentdag.cli.files.write_csv`), and as parquet where pyarrow is installed."""
+    for name, table in tables.items():
+        write_csv(folder / f"{name}.csv", table)
+        if find_spec("pyarrow"):
+            text = {name: column.astype(str) for name, column in table.items() if column.dtype.kind == "O"}
+            write_parquet(folder / f"{name}.parquet", table.assign(**text))
 
 
 def write_graph(folder: Path, found: Fit) -> None:
@@ -122,21 +122,11 @@ def _xml(text: str) -> str:
     return "".join(c if c in "\t\n\r" or 0x20 <= ord(c) <= 0xD7FF or ord(c) >= 0xE000 else "?" for c in text)
 
 
-def write_figures(folder: Path, results: Results) -> None:
-    """Write every figure as svg and png, where matplotlib is installed."""
-    if not find_spec("matplotlib"):
-        return
-    found, table, bootstrap = results.fit, results.edges, results.bootstrap
-    drawn = {
-        "latent-graph": pl.latent_graph(found, table=table),
-        "mixing": pl.mixing(found),
-        "spectra": None if results.moments is None else pl.spectra(results.moments),
-        "edges": pl.edges(found, table=table) if len(table) else None,
-        "order-stability": None if bootstrap is None else pl.order_stability(bootstrap),
-    }
-    for name, ax in drawn.items():
-        if ax is not None:
-            write_figure(folder / name, ax.figure)
+def write_figures(folder: Path, figures: Iterable[tuple[str, Any]]) -> None:
+    """Write figures, after their names, as svg and png, where matplotlib is installed."""
+    if find_spec("matplotlib"):
+        for name, figure in figures:
+            write_figure(folder / name, figure)
 
 
 def write_report(path: Path, results: Results) -> None:

@@ -8,9 +8,18 @@ import pandas as pd
 
 from latentdag import datasets
 from latentdag import workflow as wf
-from latentdag.cli.files import listed_names, tell, write_figure
+from latentdag.cli.files import listed_names, tell
 from latentdag.cli.place import reserved
-from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, write_result, write_table
+from latentdag.cli.results import (
+    FIGURES,
+    FILES,
+    MARKS,
+    TABLES,
+    file_names,
+    write_figures,
+    write_result,
+    write_tables,
+)  # fmt: skip
 from latentdag.data.sources.reader import reading
 from latentdag.datasets.containers import Cohort, Screen
 from latentdag.datasets.variants import names_in
@@ -54,26 +63,11 @@ def workflow(
         }
         with place.replaced() as new:
             write_result(new, Results(found.fit, found.moments, seed=seed), told, page=found.results)
-            _write(new, found)
+            write_tables(new / "tables", found.tables)
+            write_figures(new / "figures", wf.page_figures(found).items())
+            for name in PAGES:
+                wf.write(found, new / name, report_link="report.html")
     tell("\n".join(found.sentences()), _said(found, out), as_json, f"{out}/: start with {out}/workflow.html")
-
-
-def _write(out: Path, found: wf.Workflow) -> None:
-    """Write pages, tables and figures of survival beside those of the fit."""
-    tables = (
-        found.latents.reset_index(names="latent"),
-        found.genes.reset_index(names="gene"),
-        found.random.reset_index(names="mixture"),
-        found.scores.reset_index(names="patient"),
-        found.membership.summary.assign(unchanged=found.unchanged).reset_index(),
-        found.choice.table.reset_index(),
-    )
-    for name, table in zip(SURVIVAL_TABLES, tables, strict=True):
-        write_table(out / "tables" / name, table)
-    for name, figure in wf.page_figures(found).items():
-        write_figure(out / "figures" / name, figure)
-    for name in PAGES:
-        wf.write(found, out / name, report_link="report.html")
 
 
 def _said(found: wf.Workflow, out: Path) -> dict[str, Any]:

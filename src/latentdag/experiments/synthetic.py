@@ -19,7 +19,7 @@ from scipy import stats
 from latentdag.core.search import search
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import CONVENTIONS, Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
-from latentdag.experiments.draw import WORDS, Figures, curves_of, panels
+from latentdag.experiments.draw import WORDS, Figures, panels
 from latentdag.experiments.fits import BOUND, error_rows, failures
 from latentdag.methods.assembly import finish
 from latentdag.methods.design import edge_rules, prepare
@@ -38,7 +38,7 @@ PUBLISHED = {name: dict(zip(SIZES, values, strict=True)) for name, values in SAI
 PUBLISHED_MODELS = 100
 
 FROM_TRUTH = "likelihood from the truth"
-CURVES, PANELS = curves_of("synthetic"), SAID["panels"]
+CURVES, PANELS = SAID["curves"], SAID["panels"]
 #: What the curves of a figure can be, and how its title says so.
 CENTRES = {"median": "medians and quartiles of", "mean": "means of"}
 

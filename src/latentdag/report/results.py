@@ -9,7 +9,7 @@ The functions at the end say how: methods in words, whom to cite, versions, and 
 
 import os
 import platform
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentdag import __version__
+from latentdag import __version__, pl
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.store import to_plain
@@ -137,19 +137,27 @@ class Results:
     def tables(self) -> dict[str, pd.DataFrame]:
         """Tables for files, by name: edges, unmixing, intervals, targets and, with a bootstrap, stability."""
         model = self.fit.model
-        unmixing = pd.DataFrame(model.unmixing, columns=list(model.feature_names))
         hits = zip(lb.text_names(model.contexts)[1:], model.interventions.values(), strict=True)
+        pairs = [(text, name) for text, change in hits for name in change.targets]
+        unmixing = pd.DataFrame(model.unmixing, index=model.latents, columns=list(model.feature_names))
         made = {
             "edges": self.edges,
-            "unmixing": pd.concat([pd.Series(list(model.latents), name="latent"), unmixing], axis=1),
+            "unmixing": unmixing.reset_index(names="latent"),
             "intervals": self.uncertainty.intervals(self.level, "paper"),
-            "targets": pd.DataFrame(
-                [(text, name) for text, change in hits for name in change.targets], columns=["context", "latent"]
-            ),
+            "targets": pd.DataFrame(pairs, columns=["context", "latent"]),
         }
+        return made if self.bootstrap is None else {**made, "stability": self.bootstrap.summary.reset_index()}
+
+    def figures(self) -> Iterator[tuple[str, Any]]:
+        """Yield the figures for files after their names, each drawn when it is asked for."""
+        yield "latent-graph", pl.latent_graph(self.fit, table=self.edges).figure
+        yield "mixing", pl.mixing(self.fit).figure
+        if self.moments is not None:
+            yield "spectra", pl.spectra(self.moments).figure
+        if len(self.edges):
+            yield "edges", pl.edges(self.fit, table=self.edges).figure
         if self.bootstrap is not None:
-            made["stability"] = self.bootstrap.summary.reset_index()
-        return made
+            yield "order-stability", pl.order_stability(self.bootstrap).figure
 
     @cached_property
     def report(self) -> dict[str, Any]:

@@ -93,6 +93,18 @@ class Workflow:
         """Latents associated with survival at the false-discovery rate."""
         return [str(name) for name in self.latents.index[self.latents["significant"]]]
 
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Tables for files, by name: Cox regressions, scores, contexts and genes."""
+        return {
+            "survival-latents": self.latents.reset_index(names="latent"),
+            "survival-genes": self.genes.reset_index(names="gene"),
+            "survival-random": self.random.reset_index(names="mixture"),
+            "scores": self.scores.reset_index(names="patient"),
+            "membership": self.membership.summary.assign(unchanged=self.unchanged).reset_index(),
+            "genes": self.choice.table.reset_index(),
+        }
+
     def sentences(self) -> list[str]:
         """Return what was found, in words that the numbers carry."""
         m, marked, words = self.moments, self.significant, WORDS["said"]
