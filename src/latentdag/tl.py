@@ -147,9 +147,9 @@ def latentdag(
         full[where] = loadings
         adata.varm[key] = full
     given: dict[str, Any] = {"context_key": context_key, "control": str(control), "layer": layer, "key": key_added}
+    given["mask_var"] = mask_var
     given |= {"counts": counts, "depth": depth} if counts else {}
-    given |= {"mask_var": mask_var} if isinstance(mask_var, str) else {}
-    given |= {} if adjust is None else {"adjust": ", ".join([adjust] if isinstance(adjust, str) else map(str, adjust))}
+    given["adjust"] = ", ".join([adjust] if isinstance(adjust, str) else map(str, adjust or ())) or None
     adata.uns[key_added] = to_uns(found) | {"params": _params(given | left_out | dict(found.options))}
     if m.outliers is not None:
         adata.uns[key_added]["outliers"] = m.outliers

@@ -9,7 +9,7 @@ import typer
 from latentdag import design as plans
 from latentdag.cli.files import read_moments, read_samples, read_targets, tell, write_csv
 from latentdag.cli.place import reserved
-from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, file_names, read_result, said_of_fit, write_result
+from latentdag.cli.results import fit_folder, read_result, said_of_fit, write_result
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.errors import FileError
@@ -74,7 +74,7 @@ def fit(
     if data.is_dir() and data.resolve() == out.resolve():
         raise ValueError(f"{out} holds the data: choose another folder for the results with --out")
     source = {name: options.pop(name) for name in READING}
-    with reserved(out, "fit", file_names(FILES, TABLES, FIGURES), MARKS) as place:
+    with fit_folder(out) as place:
         m = read_moments(data, source, place=place, progress=progress)
         chosen = _chosen(method, options, m)
         samples, stability = read_samples(data, source), None
@@ -114,11 +114,8 @@ def check(*, data: Path, alpha: float, progress: bool | None, as_json: bool, **s
     """Test whether data fit the model, and end with an exit code that says so."""
     found = membership_test(read_moments(data, source, progress=progress), alpha=alpha)
     said = {
-        "in_model": bool(found.in_model),
-        "verdict": found.verdict,
-        "p_value": found.p_value,
+        **{name: getattr(found, name) for name in ("in_model", "verdict", "p_value", "size")},
         "p_omnibus": found.omnibus.p_value,
-        "size": found.size,
         "unexplained": found.omnibus.unexplained,
         "largest_misfit": max(found.omnibus.misfit.values(), default=float("nan")),
         "contexts": found.summary.reset_index().to_dict("records"),

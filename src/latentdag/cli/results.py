@@ -1,7 +1,8 @@
 """The folder that a fit leaves: writing it, and reading it again."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pandas as pd
 
 from latentdag import report
 from latentdag.cli.files import write_csv, write_figure, write_parquet, write_text
-from latentdag.cli.place import check_settled
+from latentdag.cli.place import Place, check_settled, reserved
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.schema import whole
@@ -37,6 +38,14 @@ def file_names(files: Iterable[str], tables: Iterable[str], figures: Iterable[st
         *(f"tables/{name}.{kind}" for name in tables for kind in ("csv", "parquet")),
         *(f"figures/{name}.{kind}" for name in figures for kind in ("svg", "png")),
     ]
+
+
+def fit_folder(
+    out: Path, pages: Sequence[str] = (), tables: Sequence[str] = (), figures: Sequence[str] = ()
+) -> AbstractContextManager[Place]:
+    """Reserve a folder for a fit, and for what else is written beside it."""
+    names = file_names((*FILES, *pages), (*TABLES, *tables), (*FIGURES, *figures))
+    return reserved(out, "fit", names, MARKS)
 
 
 def write_result(folder: Path, results: Results, told: Mapping[str, Any], page: Results | None = None) -> list[str]:

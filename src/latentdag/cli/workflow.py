@@ -9,17 +9,7 @@ import pandas as pd
 from latentdag import datasets
 from latentdag import workflow as wf
 from latentdag.cli.files import listed_names, tell
-from latentdag.cli.place import reserved
-from latentdag.cli.results import (
-    FIGURES,
-    FILES,
-    MARKS,
-    TABLES,
-    file_names,
-    write_figures,
-    write_result,
-    write_tables,
-)  # fmt: skip
+from latentdag.cli.results import fit_folder, write_figures, write_result, write_tables
 from latentdag.data.sources.reader import reading
 from latentdag.datasets.containers import Cohort, Screen
 from latentdag.datasets.variants import names_in
@@ -34,7 +24,6 @@ PAGES = ("workflow.html", "workflow.md")
 SURVIVAL_TABLES = ("survival-latents", "survival-genes", "survival-random", "scores", "membership", "genes")
 SURVIVAL_FIGURES = ("latent-graph-survival", "hazard-latents", "hazard-genes")
 
-
 #: Options that say what the data are; ``parameters.json`` has them as "source".
 READING = (
     "context_column", "control", "layer", "adjust", "root", "survival", "time_column", "event_column",
@@ -47,8 +36,7 @@ def workflow(
     """Read a screen and a cohort, run the workflow, and write the folder of the fit with what survival says."""
     source = {name: options.pop(name) for name in READING}
     options["n_random"] = random
-    names = file_names((*FILES, *PAGES), (*TABLES, *SURVIVAL_TABLES), (*FIGURES, *SURVIVAL_FIGURES))
-    with reserved(out, "fit", names, MARKS) as place:
+    with fit_folder(out, PAGES, SURVIVAL_TABLES, SURVIVAL_FIGURES) as place:
         measured, adjust = read_screen(screen, source)
         patients = read_cohort(cohort, source)
         genes = names_in(Path(options["genes"])) if options["genes"] else None

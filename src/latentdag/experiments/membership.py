@@ -52,27 +52,16 @@ def run(cell: Cell, shared: None) -> list[Row]:
     gaussian = stats.chi2.logsf(table["statistic"], table["dof"]).min()
     robust = stats.chi2.logsf(table["robust_statistic"], table["robust_dof"]).min()
     found, failure = attempt(m, "likelihood")
-    omnibus = -np.inf
-    if found is not None:
-        test = omnibus_test(found, m)
-        omnibus = stats.chi2.logsf(test.statistic, test.dof)
+    test = None if found is None else omnibus_test(found, m)
+    omnibus = -np.inf if test is None else stats.chi2.logsf(test.statistic, test.dof)
     # Bonferroni: over contexts for the rank tests, and over the two kinds of test
-    ranks = gaussian + np.log(len(table))
+    ranks, ranks_robust = gaussian + np.log(len(table)), robust + np.log(len(table))
     both = min(ranks, omnibus) + np.log(2)
-    return [
-        {
-            **cell,
-            "rho": float(table["rho"].min()),
-            "rank": float(gaussian),
-            "rank_robust": float(robust),
-            "omnibus": float(omnibus),
-            "membership": float(both),
-            "rank_keeps": bool(ranks > np.log(LEVEL)),
-            "robust_keeps": bool(robust + np.log(len(table)) > np.log(LEVEL)),
-            "membership_keeps": bool(both > np.log(LEVEL)),
-            "failure": failure,
-        }
-    ]
+    scores = {"rank": gaussian, "rank_robust": robust, "omnibus": omnibus, "membership": both}
+    decisions = zip(DECISIONS.values(), (ranks, ranks_robust, both), strict=True)
+    kept = {name: bool(log_p > np.log(LEVEL)) for name, log_p in decisions}
+    scores = {name: float(value) for name, value in {"rho": table["rho"].min(), **scores}.items()}
+    return [{**cell, **scores, **kept, "failure": failure}]
 
 
 def roc(inside: np.ndarray, outside: np.ndarray, pooling: str = "right") -> tuple[np.ndarray, np.ndarray]:

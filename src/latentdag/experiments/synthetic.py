@@ -78,15 +78,14 @@ def error_columns(measure: str, short: str) -> dict[str, Column]:
     }
 
 
+def accuracy(unit: str, **beside: Column) -> dict[str, Column]:
+    """Return columns of a table: how many were run, how many are right, what is beside that, and the paper's errors."""
+    errors = {**error_columns("unmixing_error", "H"), **error_columns("structural_error", "B")}
+    return {unit: len, "order correct": fraction_right, **beside, **errors}
+
+
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
-    columns: dict[str, Column] = {
-        "models": len,
-        "order correct": fraction_right,
-        **error_columns("unmixing_error", "H"),
-        **error_columns("structural_error", "B"),
-        **error_columns("unmixing_error_fixed", "H, fixed"),
-        "failed": failures,
-    }
+    columns = {**accuracy("models"), **error_columns("unmixing_error_fixed", "H, fixed"), "failed": failures}
     table = table_by(rows, ["convention", "method", "n"], columns)
     compared = against_published(rows)
     return Outcome(_findings(rows, compared), {"Against the published panels": compared, "All methods": table})
