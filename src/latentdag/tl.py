@@ -217,22 +217,17 @@ def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: in
     if cells < min_cells:
         raise ValueError(f"the control {control!r} has {cells} cells, at least {min_cells} are needed")
     few, empty = counts[(counts > 0) & (counts < min_cells)], counts[counts == 0]
-    missing = labels.isna().to_numpy()
-    used = ~missing & ~labels.isin(few.index).to_numpy()
-    notes = []
-    if missing.any():
-        notes.append(f"{missing.sum()} cells have no label")
-    if len(few):
+    missing, n_few = int(labels.isna().sum()), int(few.sum())
+    used = (labels.notna() & ~labels.isin(few.index)).to_numpy()
+    notes = [f"{missing} cells have no label"] if missing else []
+    if n_few:
         notes.append(f"{len(few)} contexts have fewer than {min_cells} cells: {lb.count_table(list(few.index), few)}")
     if len(empty) and notes:  # else from_anndata sees them too, and says so
         notes.append(f"{len(empty)} categories have no cells: {', '.join(map(repr, empty.index[:20]))}")
     if notes:
-        warnings.warn(
-            f"obs[{context_key!r}]: {'; '.join(notes)}. Not in the fit: {(~used).sum()} of {len(used)} cells",
-            LabelWarning,
-            stacklevel=3,
-        )
-    return used, {"n_cells": int(used.sum()), "n_unlabelled": int(missing.sum()), "n_in_few": int(few.sum())}
+        left_out = f"Not in the fit: {(~used).sum()} of {len(used)} cells"
+        warnings.warn(f"obs[{context_key!r}]: {'; '.join(notes)}. {left_out}", LabelWarning, stacklevel=3)
+    return used, {"n_cells": int(used.sum()), "n_unlabelled": missing, "n_in_few": n_few}
 
 
 def to_uns(found: Fit) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import latentdag
 
 app = typer.Typer(
     help="Causal variables that nobody measured, and the graph between them, learned from experiments.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -210,7 +211,7 @@ def design(
 
 @command("reproduce:run")
 def reproduce(
-    name: Annotated[str, typer.Argument(help="An experiment, or 'all'; a wrong name lists them.")],
+    name: Annotated[str, typer.Argument(help="synthetic, membership, semisynthetic, or all of them: all.")],
     out: OutFolder = Path("reproduced"),
     models: Annotated[int | None, typer.Option(min=1, help="Random models per setting.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small grid, to see that it runs.")] = False,

@@ -21,6 +21,9 @@ SWEEPS = 24
 #: Bends beyond which edges run straight: nobody follows single edges in such a drawing.
 MOST_BENDS = 2500
 
+#: Latents that a row may hold; more in graphs of so many latents that they would give very many rows.
+ROW_LENGTH = 8
+
 #: How firmly a bend keeps its line, compared with a name: straight edges are easy to follow.
 FIRMNESS = 3.0
 
@@ -100,9 +103,7 @@ def _upright(points: list[Point]) -> list[Point]:
     return curve
 
 
-def layered(
-    graph: nx.DiGraph, room: Mapping[str, float], bend: tuple[float, float, float], row_length: int = 6
-) -> Layout:
+def layered(graph: nx.DiGraph, room: Mapping[str, float], bend: tuple[float, float, float]) -> Layout:
     """Lay out an acyclic graph in rows; latents without any edge come last.
 
     Parameters
@@ -111,8 +112,6 @@ def layered(
     room : mapping of name to the room that it takes across
     bend : (least, most, together)
         Room that a bend takes across, at least and at most, and that all bends of a row may take together.
-    row_length : int
-        Latents that a row may hold; more in graphs of so many latents that they would give very many rows.
 
     Examples
     --------
@@ -123,7 +122,7 @@ def layered(
     """
     loners = sorted(nx.isolates(graph))
     linked = graph.subgraph(set(graph) - set(loners))
-    rows, chains = _with_bends(linked, _bounded(_layers(linked), row_length))
+    rows, chains = _with_bends(linked, _bounded(_layers(linked)))
     links: nx.Graph = nx.Graph()
     for (cause, effect), bends in chains.items():
         nx.add_path(links, [cause, *bends, effect])
@@ -133,7 +132,7 @@ def layered(
     size: dict[Hashable, float] = dict.fromkeys(links, min(max(together / max(crowd, 1), least), most)) | dict(room)
     x = _coordinates(rows, links, size)
     middle = 0.5 * (min(x.values(), default=0.0) + max(x.values(), default=0.0))
-    for row in _bounded([loners], 6):
+    for row in _bounded([loners]):
         room_of_row = np.array([room[name] for name in row])
         start = np.cumsum(room_of_row) - 0.5 * room_of_row
         x.update(zip(row, (start - start.mean() + middle).tolist(), strict=True))
@@ -154,9 +153,9 @@ def _layers(graph: nx.DiGraph) -> list[list[str]]:
     return [sorted(name for name in graph if depth[name] == number) for number in sorted(set(depth.values()))]
 
 
-def _bounded(layers: list[list[str]], row_length: int) -> list[list[str]]:
+def _bounded(layers: list[list[str]]) -> list[list[str]]:
     """Return the layers as rows of bounded length; a layer without latents gives no row."""
-    longest = max(row_length, int(np.ceil(1.2 * np.sqrt(sum(map(len, layers))))))
+    longest = max(ROW_LENGTH, int(np.ceil(1.2 * np.sqrt(sum(map(len, layers))))))
     rows = []
     for layer in layers:
         n_rows = -(-len(layer) // longest)

@@ -41,13 +41,10 @@ def context_records(results: "Results") -> list[Record]:
             "p_changed": tested.get("p_holm"),
             "p_apart": tested.get("p_apart_holm"),
             "directions": evidence.directions(context),
-            "p_rank_0": evidence.p_value(context, 0),
-            "p_rank_1": evidence.p_value(context, 1),
+            **{f"p_rank_{rank}": evidence.p_value(context, rank) for rank in (0, 1)},
             "p_allowed": evidence.p_value(context, evidence.allowed.get(context, 2)),
             "misfit": None if membership is None else membership.omnibus.misfit.get(context),
-            "gain": None,
-            "decision": "",
-            "reason": "",
+            **{"gain": None, "decision": "", "reason": ""},
             "shrinkage": fit.details.get("shrinkage", {}).get(fitted.get(context)),
         }
         if membership is not None and context in membership.summary.index:
@@ -160,9 +157,6 @@ BEND = (10.0, 22.0, 220.0)
 #: Room between edges that meet at a node.
 PORT = 10.0
 
-#: Latents that a row may hold: the page is wide, and scrolls.
-ROW_LENGTH = 12
-
 #: Characters of a name that a node shows; the full name is in its details.
 LABEL = 14
 
@@ -178,7 +172,7 @@ def graph_drawing(latents: list[Record], edges: list[Record]) -> Record:
     graph.add_nodes_from(labels)
     pairs = [(edge["source"], edge["target"]) for edge in edges]
     graph.add_edges_from(pairs)
-    layout = layered(graph, {name: width + GAP for name, width in widths.items()}, BEND, ROW_LENGTH)
+    layout = layered(graph, {name: width + GAP for name, width in widths.items()}, BEND)
     step = HEIGHT + min(36.0 + 2.2 * len(edges) / (layout.height + 1), 90.0)
     width, height = layout.width + 2 * MARGIN, step * layout.height + HEIGHT + 2 * MARGIN
     drawn = layout.moved(MARGIN, MARGIN + HEIGHT / 2, step, round(width, 1), round(height, 1))

@@ -12,7 +12,7 @@ import platform
 from collections.abc import Hashable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ from latentdag.report.checks import Evidence, all_checks, gather, overall
 from latentdag.report.text import WORDS, to_html, to_json, to_markdown, write_page
 from latentdag.uncertainty.edges import edge_table
 from latentdag.uncertainty.standard_errors import Uncertainty
+
+#: Packages that compute, and their modules.
+PACKAGES = {name: name for name in ("numpy", "scipy", "pandas", "networkx")} | {"scikit-learn": "sklearn"}
 
 #: Raised when the shape of the dict changes.
 FORMAT = 1
@@ -315,13 +318,8 @@ def citation() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of every package that computes."""
-    found = {"latentdag": __version__, "Python": platform.python_version()}
-    for name in ("numpy", "scipy", "pandas", "networkx", "scikit-learn"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # running from a bundle without metadata
-            found[name] = "unknown"
-    return found
+    found = {package: str(import_module(module).__version__) for package, module in PACKAGES.items()}
+    return {"latentdag": __version__, "Python": platform.python_version(), **found}
 
 
 def moments_hash(m: Moments) -> str:

@@ -132,16 +132,12 @@ class Workflow:
         """Return what speaks against latents that are associated with survival."""
         silent = {c for c, p in self.unchanged.items() if not p <= 0.05}
         done = self.fit.model.interventions.items()
-        hits = {name: {context for context, value in done if name in value.targets} for name in self.fit.latents}
+        hits = {name: {context for context, value in done if name in value.targets} for name in self.significant}
         said = []
-        for contexts, why in (
-            (silent, "where nothing was seen to change but the mean"),
-            (set(self.membership.drop), "where more than one latent changes"),
-        ):
-            names = [name for name in self.significant if hits[name] <= contexts]
-            if names:
-                come = "comes from a context" if len(names) == 1 else "come from contexts"
-                said.append(f"Of these, {', '.join(names)} {come} {why}.")
+        for kind, contexts in (("mean_only", silent), ("several", set(self.membership.drop))):
+            names = [name for name, hit in hits.items() if hit <= contexts]
+            come = "comes from a context" if len(names) == 1 else "come from contexts"
+            said += [WORDS["doubts"][kind].format(names=", ".join(names), come=come)] if names else []
         return said
 
 
