@@ -110,8 +110,8 @@ def _findings(table: Table) -> list[str]:
     for method in METHODS:
         largest = max((line for line in table if line["method"] == method), key=lambda line: line["d"])
         said.append(
-            f"{CURVES[method].label.capitalize()}: d = p = {largest['d']} takes {largest['seconds']:.2g} s of one core "
-            f"and {_megabytes(largest['peak memory (MB)'])} beyond the data ({_megabytes(largest['data (MB)'])})."
+            f"{CURVES[method]['label'].capitalize()}: d = p = {largest['d']} takes {largest['seconds']:.2g} s of one "
+            f"core and {_megabytes(largest['peak memory (MB)'])} beyond the data ({_megabytes(largest['data (MB)'])})."
         )
     return said
 
@@ -133,9 +133,7 @@ def draw(rows: pd.DataFrame, settings: Settings) -> Figures:
         ):
             middle = {method: fits.groupby(axis)[measure].median() for method, fits in part.groupby("method")}
             for method in METHODS:
-                curve = CURVES[method]
-                style = {"color": curve.colour, "marker": curve.marker, "label": curve.label}
-                ax.plot(middle[method].index, middle[method], **style)
+                ax.plot(middle[method].index, middle[method], **{"marker": "o", **CURVES[method]})
             if measure == "seconds":
                 _reference(ax, middle["projection"], PAPER[sweep])
             ax.set(xscale="log", yscale="log", xlabel=label, title=title)

@@ -6,25 +6,8 @@ from typing import ParamSpec, TypeVar
 
 from numpy.linalg import LinAlgError
 
-from latentdag.core.context_error import ContextError, NotInModelError
-
-__all__ = [
-    "ConfoundedCovariateWarning",
-    "ContextError",
-    "DamagedCheckpointWarning",
-    "EmptyCategoryWarning",
-    "FewSamplesWarning",
-    "FileError",
-    "LatentDAGWarning",
-    "LogRatesWarning",
-    "NotConvergedWarning",
-    "NotInModelError",
-    "NumericalError",
-    "OutlierWarning",
-    "RawCountsWarning",
-    "SourceChangedWarning",
-    "WeakInterventionWarning",
-]
+from latentdag.core.context_error import ContextError as ContextError
+from latentdag.core.context_error import NotInModelError as NotInModelError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -115,3 +98,8 @@ def clear_numerics(function: Callable[P, T]) -> Callable[P, T]:
             ) from None
 
     return guarded
+
+
+_CLASSES = {name: value for name, value in globals().items() if isinstance(value, type)}
+
+__all__ = [name for name, value in _CLASSES.items() if issubclass(value, Exception) and value is not LinAlgError]

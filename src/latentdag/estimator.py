@@ -139,7 +139,9 @@ class LatentDAG(TransformerMixin, BaseEstimator):
         y : (n,) labels
             The context of each row; for AnnData also the name of a column of ``obs``.
         """
-        return self._keep(self._moments(X, y, reset=True), self._rows(X, y))
+        X, contexts = self._samples(X, y, reset=True)
+        m = self._moments(X, contexts, reset=True)
+        return self._keep(m, None if _is_from(X, "dask") else pieces(X, contexts))  # not computed twice
 
     def fit_moments(self, m: Moments) -> "LatentDAG":
         """Fit moments, for data that were streamed, merged or never left the hospital."""
@@ -198,7 +200,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
             For contexts that the fit does not know, and samples to which it gives no density.
         """
         check_is_fitted(self)
-        m = self._moments(X, y, reset=False)
+        m = self._moments(*self._samples(X, y, reset=False), reset=False)
         table = score(self.fit_, m)
         return float(np.average(table["model"], weights=table["n"]))
 
@@ -210,43 +212,30 @@ class LatentDAG(TransformerMixin, BaseEstimator):
 
     # ---- samples in -------------------------------------------------------------------------------------------
 
-    def _moments(self, X: Any, y: Any, *, reset: bool) -> Moments:
+    def _samples(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
+        """Return rows as scikit-learn validates them, or AnnData with the features of the fit; and their contexts."""
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: y is the context of each row"
             )
-        if _is_from(X, "anndata"):
-            return self._moments_of_anndata(X, y, reset)
-        # Moments look for values that are not finite themselves, and say in which context and feature they are
-        X = self._checked(X, reset=reset, ensure_all_finite=False, ensure_min_samples=2 if reset else 1)
-        contexts = _as_labels(y)
+        if not _is_from(X, "anndata"):
+            # Moments look for values that are not finite themselves, and say in which context and feature they are
+            X = self._checked(X, reset=reset, ensure_all_finite=False, ensure_min_samples=2 if reset else 1)
+        elif reset:
+            validate_data(self, pd.DataFrame(columns=X.var_names.astype(str)), skip_check_array=True)
+        else:
+            X = X[:, list(self.model_.feature_names)]
+        return X, obs_column(X, y) if isinstance(y, str) and _is_from(X, "anndata") else _as_labels(y)
+
+    def _moments(self, X: Any, contexts: Any, *, reset: bool) -> Moments:
         control = self._control(contexts, X.shape[0], reset)
+        names = None if _is_from(X, "anndata") else getattr(self, "feature_names_in_", None)
         try:
-            names = getattr(self, "feature_names_in_", None)
-            return Moments.from_samples(X, contexts, control, names, robust=self.robust and reset)
+            return moments(X, contexts, control, feature_names=names, robust=self.robust and reset)
         except ValueError as error:
             if "not finite" in str(error):
                 raise ValueError(f"Input X contains NaN or infinity. {error}") from None
             raise
-
-    def _rows(self, X: Any, y: Any) -> Samples | None:
-        """Return the samples behind the moments of a fit once more; lazy ones are not computed twice."""
-        if _is_from(X, "anndata"):
-            return pieces(X, y if isinstance(y, str) else _as_labels(y))
-        if _is_from(X, "dask"):
-            return None
-        return self._checked(X, reset=False, ensure_all_finite=False), _as_labels(y)
-
-    def _moments_of_anndata(self, adata: Any, y: Any, reset: bool) -> Moments:
-        if reset:
-            validate_data(self, pd.DataFrame(columns=adata.var_names.astype(str)), skip_check_array=True)
-        else:
-            adata = adata[:, list(self.model_.feature_names)]
-        contexts = obs_column(adata, y) if isinstance(y, str) else _as_labels(y)
-        control, robust = self._control(contexts, adata.n_obs, reset), self.robust and reset
-        if isinstance(y, str):
-            return Moments.from_anndata(adata, y, control, robust=robust)
-        return moments(adata, contexts, control, robust=robust)  # labels from elsewhere: no column of obs
 
     def _control(self, contexts: Any, n_rows: int, reset: bool) -> Hashable | None:
         """Return the control's label in these rows; None where rows to be scored have no control."""

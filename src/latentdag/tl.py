@@ -150,9 +150,9 @@ def latentdag(
         full[where] = loadings
         adata.varm[key] = full
     given: dict[str, Any] = {"context_key": context_key, "control": str(control), "layer": layer, "key": key_added}
+    given["mask_var"] = mask_var
     given |= {"counts": counts, "depth": depth} if counts else {}
-    given |= {"mask_var": mask_var} if isinstance(mask_var, str) else {}
-    given |= {} if adjust is None else {"adjust": ", ".join([adjust] if isinstance(adjust, str) else map(str, adjust))}
+    given["adjust"] = ", ".join([adjust] if isinstance(adjust, str) else map(str, adjust or ())) or None
     adata.uns[key_added] = to_uns(found) | {"params": _params(given | left_out | dict(found.options))}
     if m.outliers is not None:
         adata.uns[key_added]["outliers"] = m.outliers
@@ -238,22 +238,17 @@ def _usable(adata: "AnnData", context_key: str, control: Hashable, min_cells: in
     if cells < min_cells:
         raise ValueError(f"the control {control!r} has {cells} cells, at least {min_cells} are needed")
     few, empty = counts[(counts > 0) & (counts < min_cells)], counts[counts == 0]
-    missing = labels.isna().to_numpy()
-    used = ~missing & ~labels.isin(few.index).to_numpy()
-    notes = []
-    if missing.any():
-        notes.append(f"{missing.sum()} cells have no label")
-    if len(few):
+    missing, n_few = int(labels.isna().sum()), int(few.sum())
+    used = (labels.notna() & ~labels.isin(few.index)).to_numpy()
+    notes = [f"{missing} cells have no label"] if missing else []
+    if n_few:
         notes.append(f"{len(few)} contexts have fewer than {min_cells} cells: {lb.count_table(list(few.index), few)}")
     if len(empty) and notes:  # else from_anndata sees them too, and says so
         notes.append(f"{len(empty)} categories have no cells: {', '.join(map(repr, empty.index[:20]))}")
     if notes:
-        warnings.warn(
-            f"obs[{context_key!r}]: {'; '.join(notes)}. Not in the fit: {(~used).sum()} of {len(used)} cells",
-            LabelWarning,
-            stacklevel=3,
-        )
-    return used, {"n_cells": int(used.sum()), "n_unlabelled": int(missing.sum()), "n_in_few": int(few.sum())}
+        left_out = f"Not in the fit: {(~used).sum()} of {len(used)} cells"
+        warnings.warn(f"obs[{context_key!r}]: {'; '.join(notes)}. {left_out}", LabelWarning, stacklevel=3)
+    return used, {"n_cells": int(used.sum()), "n_unlabelled": missing, "n_in_few": n_few}
 
 
 def to_uns(found: Fit) -> dict[str, Any]:

@@ -1,6 +1,8 @@
+import json
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -97,6 +99,22 @@ def test_user_errors_are_one_line_and_exit_code_2(tmp_path, arguments, message, 
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.output + done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["d.xlsx", "e.csv", "t.csv"]
+
+
+def test_moments_fit_and_test_read_data_alike(tmp_path):
+    """The options that say how data are read are declared once; counts can be tested, and ``-h`` says so."""
+    rng = np.random.default_rng(3)
+    rates = rng.gamma(8.0, 4.0, size=(400, 3))
+    table = pd.DataFrame(rng.poisson(rates), columns=["f", "g", "h"]).assign(context=["WT"] * 200 + ["A"] * 200)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    told = [str(tmp_path / "t.csv"), "--control", "WT", "--counts"]
+    tested = run(app, ["test", *told, "--json"])
+    assert tested.exit_code == 0, tested.output
+    m = ld.Moments.from_counts(table[["f", "g", "h"]].to_numpy(), table["context"], control="WT")
+    assert json.loads(tested.stdout)["p_value"] == pytest.approx(ld.membership_test(m).p_value)
+    for command in ("moments", "fit", "test"):
+        said = run(app, [command, "-h"]).stdout
+        assert all(option in said for option in ("--control", "--context-column", "--layer", "--robust", "--depth"))
 
 
 def test_labels_that_look_like_numbers_or_gaps_stay_text(tmp_path):

@@ -143,6 +143,25 @@ def test_edges_run_down_and_between_the_names(d):
     assert set(layout.bends) == set(graph.edges)
 
 
+@pytest.mark.parametrize("d", [5, 20, 83])
+def test_edges_leave_and_enter_names_upright_and_side_by_side(d):
+    graph = big_model(d).graph
+    layout = arranged(graph, dict.fromkeys(graph, 0.8))
+    edges, widths = list(graph.edges), dict.fromkeys(graph, 0.6)
+    routes = layout.routes(edges, widths, dict.fromkeys(graph, (0.1, 0.2)), 0.1)
+    for (cause, effect), route in zip(edges, routes, strict=True):
+        # y is negative: an edge leaves at the lower side of its cause, and enters at the upper side of its effect
+        assert route[0][1] == pytest.approx(layout.place[cause][1] - 0.1)
+        assert route[-1][1] == pytest.approx(layout.place[effect][1] + 0.2)
+        assert (np.diff([y for _, y in route]) <= 0).all()
+        for i in range(0, len(route) - 1, 3):
+            assert (route[i][0], route[i + 2][0]) == (route[i + 1][0], route[i + 3][0])
+    ends = [(edge[0], route[0]) for edge, route in zip(edges, routes, strict=True)]
+    ends += [(edge[1], route[-1]) for edge, route in zip(edges, routes, strict=True)]
+    assert len(set(ends)) == len(ends)
+    assert all(abs(x - layout.place[name][0]) <= 0.3 for name, (x, _) in ends)
+
+
 def test_loners_come_last():
     graph = nx.DiGraph([("a", "b"), ("b", "c")])
     graph.add_node("alone")

@@ -1,15 +1,15 @@
 """The command line: thin commands over the library.
 
-=============  ========================================================================
+=============  ==================================================================
 ``app``        the commands and their options
-``demo``       ``latentdag demo``
-``design``     ``latentdag design``
-``files``      data that commands read, and files they write
+``files``      data that commands read, and single files that they write
+``fitting``    ``latentdag moments``, ``test``, ``fit``, ``report`` and ``design``
 ``place``      where a run writes
 ``reproduce``  ``latentdag reproduce``
-``results``    ``latentdag fit`` and ``latentdag test``, and the folder that a fit leaves
+``results``    the folder that a fit leaves
+``screens``    ``latentdag simulate`` and ``demo``
 ``workflow``   ``latentdag workflow``
-=============  ========================================================================
+=============  ==================================================================
 """
 
 import io

@@ -1,14 +1,17 @@
-"""The commands. Everything heavy is imported inside them, so that ``--help`` is instant.
+"""The commands and their options; what they do is in the modules that they name, under the names of the options.
+
+Those are imported when a command runs, so that ``--help`` is instant.
 
 Exit codes: 0 done; 1 a defect of latentdag; 2 something the user can fix, said in one line on stderr; 3 (``test`` only)
 done, and the data speak against the model. Results go to stdout, progress and the names of files to stderr.
 """
 
-import json
 import os
 import warnings
 from collections.abc import Callable
 from functools import partial, wraps
+from importlib import import_module
+from inspect import Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,13 +21,11 @@ import latentdag
 
 app = typer.Typer(
     help="Causal variables that nobody measured, and the graph between them, learned from experiments.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-#: Exit code of ``latentdag test`` where the data speak against the model.
-AGAINST = 3
 
 OutFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")]
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
@@ -45,20 +46,50 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr; by default in a terminal.")]
 
 
-def user_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """End on bad input with one line on stderr and exit code 2, never a traceback; our warnings are one line too."""
+def reading(
+    data: Data,
+    control: Control = "",
+    context_column: ContextColumn = "context",
+    layer: Layer = None,
+    adjust: Adjust = "",
+    robust: Robust = False,
+    counts: Counts = False,
+    depth: Depth = "",
+) -> None:
+    """Declare how data are read: options that several commands share."""
 
-    @wraps(command)
-    def guarded(*args: Any, **kwargs: Any) -> None:
-        try:
-            with warnings.catch_warnings():
-                warnings.showwarning = partial(_one_line, warnings.showwarning)
-                command(*args, **kwargs)
-        except (ValueError, OSError, ImportError, MemoryError) as error:
-            typer.echo(f"latentdag: {' '.join(str(error).split()) or type(error).__name__}", err=True)
-            raise typer.Exit(2) from None
 
-    return guarded
+def command(work: str, name: str | None = None, *, reads: bool = False) -> Callable[[Callable[..., None]], Any]:
+    """Make a command of a declaration: its options go to the function of this module (``module:function``).
+
+    Bad input ends with one line on stderr and exit code 2, never a traceback; our warnings are one line too.
+
+    Parameters
+    ----------
+    work : where the function is
+    name : of the command, where it is not that of the declaration
+    reads : whether the options of :func:`reading` come before its own
+    """
+    module, function = work.split(":")
+
+    def registered(declared: Callable[..., None]) -> Any:
+        @wraps(declared)
+        def guarded(**given: Any) -> None:
+            try:
+                with warnings.catch_warnings():
+                    warnings.showwarning = partial(_one_line, warnings.showwarning)
+                    getattr(import_module(f"latentdag.cli.{module}"), function)(**given)
+            except (ValueError, OSError, ImportError, MemoryError) as error:
+                typer.echo(f"latentdag: {' '.join(str(error).split()) or type(error).__name__}", err=True)
+                raise typer.Exit(2) from None
+
+        declarations = [reading, declared] if reads else [declared]
+        options = [option for each in declarations for option in signature(each).parameters.values()]
+        guarded.__annotations__ = {option.name: option.annotation for option in options}
+        vars(guarded)["__signature__"] = Signature(options)
+        return app.command(name)(guarded)
+
+    return registered
 
 
 def _one_line(usual: Callable[..., None], message: Warning | str, category: type[Warning], *rest: Any) -> None:
@@ -68,12 +99,6 @@ def _one_line(usual: Callable[..., None], message: Warning | str, category: type
         typer.echo(f"latentdag: warning: {' '.join(str(message).split())}", err=True)
     else:
         usual(message, category, *rest)
-
-
-def _source(context_column: str, control: str, layer: str | None, adjust: str, **more: Any) -> dict[str, Any]:
-    """Return how to read data, as the functions behind the commands and ``parameters.json`` name it."""
-    named = {"context_column": context_column, "control": control, "layer": layer, "adjust": adjust}
-    return {**named, "robust": False, "counts": False, "depth": "", **more}
 
 
 def _version(asked: bool) -> None:
@@ -90,21 +115,16 @@ def options(
     os.environ["MPLBACKEND"] = "Agg"  # figures go to files: no command opens a window
 
 
-@app.command()
-@user_errors
+@command("screens:demo")
 def demo(
     out: OutFolder = Path("demo-output"),
     seed: Seed = 0,
     samples: Annotated[int, typer.Option(min=20, help="Samples per context.")] = 2_500,
 ) -> None:
     """Simulate a screen, recover its hidden causal variables, compare with the truth."""
-    from latentdag.cli.demo import run_demo
-
-    run_demo(out, seed, samples)
 
 
-@app.command()
-@user_errors
+@command("screens:simulate")
 def simulate(
     out: OutFolder = Path("simulated"),
     latents: Latents = 5,
@@ -116,67 +136,20 @@ def simulate(
     seed: Seed = 0,
 ) -> None:
     """Write a random model and samples from it: samples.csv, moments.npz and truth.npz."""
-    from latentdag.cli.files import SCREEN, write_screen
-    from latentdag.cli.place import reserved
-    from latentdag.model.simulate import random_model
-
-    truth = random_model(latents, features, density, convention, rng=seed)  # type: ignore[arg-type]
-    with reserved(out, "simulate", SCREEN, SCREEN) as place, place.replaced() as new:
-        write_screen(new, truth, samples, seed, noise)
-    for name in SCREEN:
-        typer.echo(f"wrote {out / name}")
 
 
-@app.command()
-@user_errors
+@command("fitting:moments", reads=True)
 def moments(
-    data: Data,
-    control: Control = "",
-    context_column: ContextColumn = "context",
-    layer: Layer = None,
-    adjust: Adjust = "",
-    robust: Robust = False,
-    counts: Counts = False,
-    depth: Depth = "",
     scale: Annotated[str, typer.Option(help="Of counts: rates (linear), or their logarithms (log).")] = "linear",
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the moments.")] = Path("moments.npz"),
     progress: Progress = None,
     as_json: Json = False,
 ) -> None:
     """Compute count, mean and covariance of every context, in one pass over data of any size; goes on after a kill."""
-    from latentdag.cli.files import read_moments
-    from latentdag.cli.place import reserved
-    from latentdag.data import labels as lb
-
-    if out.suffix != ".npz":
-        raise ValueError(f"{out}: moments are written as .npz")
-    if scale not in ("linear", "log") or (scale == "log" and not counts):
-        raise ValueError(f"--scale is linear or, of --counts, log; got {scale!r}")
-    source = _source(context_column, control, layer, adjust, robust=robust, counts=counts, depth=depth)
-    with reserved(out, "moments", file=True) as place:
-        sums = place.unfinished("moments", [str(data.resolve()), source])
-        found = read_moments(data, source, checkpoint=sums, progress=progress)
-        found = found.log_rates() if scale == "log" else found
-        found.save(out)
-    rows = dict(zip(lb.text_names(found.contexts), found.counts.tolist(), strict=True))
-    said = {"control": str(found.control), "features": found.n_features, "counts": rows}
-    if found.outliers is not None:
-        said["outliers"] = dict(zip(rows, found.outliers.tolist(), strict=True))
-    typer.echo(json.dumps(said) if as_json else repr(found))
-    typer.echo(f"wrote {out}", err=True)
 
 
-@app.command()
-@user_errors
+@command("fitting:fit", reads=True)
 def fit(
-    data: Data,
-    control: Control = "",
-    context_column: ContextColumn = "context",
-    layer: Layer = None,
-    adjust: Adjust = "",
-    robust: Robust = False,
-    counts: Counts = False,
-    depth: Depth = "",
     method: Annotated[str, typer.Option(help="likelihood, closed-form, projection or exact.")] = "likelihood",
     intervention: Annotated[str, typer.Option(help="perfect, soft or do.")] = "perfect",
     strength: Annotated[
@@ -198,47 +171,18 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Recover latents, targets and graph from data; write a folder of results with a report."""
-    from latentdag.cli.files import read_targets
-    from latentdag.cli.results import run_fit
-
-    source = _source(context_column, control, layer, adjust, robust=robust, counts=counts, depth=depth)
-    options = {
-        "intervention": intervention, "means": means, "penalty": penalty, "unintervened": unintervened, "gamma": gamma,
-        "noise": noise, "n_latents": n_latents or None, "targets": read_targets(targets), "strength": strength or None,
-    }  # fmt: skip
-    text, said, files = run_fit(
-        data, out, source, method, options,
-        replicates=bootstrap, jobs=jobs, seed=seed, truth=truth, progress=progress,
-    )  # fmt: skip
-    typer.echo(json.dumps(said) if as_json else text)
-    typer.echo(f"wrote {out}/: {', '.join(files)}", err=True)
 
 
-@app.command("test")
-@user_errors
+@command("fitting:check", "test", reads=True)
 def check(
-    data: Data,
-    control: Control = "",
-    context_column: ContextColumn = "context",
-    layer: Layer = None,
-    adjust: Adjust = "",
-    robust: Robust = False,
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Level of the tests.")] = 0.05,
     progress: Progress = None,
     as_json: Json = False,
 ) -> None:
     """Test whether these data fit the model. Exit code 3 if they speak against it."""
-    from latentdag.cli.files import read_moments
-    from latentdag.cli.results import test_result
-
-    m = read_moments(data, _source(context_column, control, layer, adjust, robust=robust), progress=progress)
-    said, in_model = test_result(m, alpha, as_json)
-    typer.echo(said)
-    raise typer.Exit(0 if in_model else AGAINST)
 
 
-@app.command()
-@user_errors
+@command("fitting:report")
 def report(
     result: Annotated[Path, typer.Argument(help="Folder written by 'latentdag fit'.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help=".html, .md or .json file.")] = None,
@@ -246,17 +190,9 @@ def report(
     level: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Of the intervals.")] = 0.95,
 ) -> None:
     """Write the report of a fit again: as html, markdown or JSON, with a title, at another level."""
-    from latentdag import report as pages
-    from latentdag.cli.results import read_result
-
-    found, m, bootstrap, parameters = read_result(result)
-    path = out or result / "report.html"
-    pages.write(found, path, m, bootstrap=bootstrap, seed=parameters.get("seed"), title=title, level=level)
-    typer.echo(f"wrote {path}", err=True)
 
 
-@app.command()
-@user_errors
+@command("fitting:design")
 def design(
     source: Annotated[Path, typer.Argument(help="Folder written by 'latentdag fit', or a fit or model as .npz.")],
     power: Annotated[int | None, typer.Option(help="Power with so many cells in every context.")] = None,
@@ -271,18 +207,11 @@ def design(
     as_json: Json = False,
 ) -> None:
     """Plan a screen from a pilot or a model: power, cells needed, how to share them out, which context next."""
-    from latentdag.cli.design import run_design
-
-    asked = {"power": power, "needed": needed, "budget": budget, "next": next_}
-    text, said = run_design(source, out, asked, alpha=alpha, searched=searched)
-    typer.echo(json.dumps(said) if as_json else text)
-    typer.echo(f"wrote {out}", err=True)
 
 
-@app.command()
-@user_errors
+@command("reproduce:run")
 def reproduce(
-    name: Annotated[str, typer.Argument(help="An experiment, or 'all'; a wrong name lists them.")],
+    name: Annotated[str, typer.Argument(help="synthetic, membership, semisynthetic, or all of them: all.")],
     out: OutFolder = Path("reproduced"),
     models: Annotated[int | None, typer.Option(min=1, help="Random models per setting.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small grid, to see that it runs.")] = False,
@@ -293,20 +222,9 @@ def reproduce(
     progress: Progress = None,
 ) -> None:
     """Run the paper's experiments and ours: figures, every run, a summary and a page each; goes on after a kill."""
-    from latentdag.cli.reproduce import chosen, said_of
-    from latentdag.cli.reproduce import reproduce as run
-
-    asked = chosen(name)
-    done = run(
-        asked, out, models=models, seed=seed, quick=quick, fit=fit, jobs=jobs, scheduler=scheduler, progress=progress
-    )
-    typer.echo(said_of(done))
-    for folder, _ in done:
-        typer.echo(f"wrote {folder}/", err=True)
 
 
-@app.command()
-@user_errors
+@command("workflow:workflow")
 def workflow(
     screen: Annotated[str, typer.Argument(help="An .h5ad file, or the data set papalexi_thp1 or kras.")],
     cohort: Annotated[str, typer.Option(help="Table of expression, or the data set tcga_luad.")] = "tcga_luad",
@@ -334,15 +252,3 @@ def workflow(
     as_json: Json = False,
 ) -> None:
     """Run the paper's workflow: screen to latents, latents to patients' survival, with the genes as baseline."""
-    from latentdag.cli.workflow import run_workflow
-
-    source = _source(context_column, control, layer, adjust) | {
-        "root": root, "survival": survival, "time_column": time_column, "event_column": event_column,
-    }  # fmt: skip
-    options = {
-        "genes": genes, "n_genes": n_genes, "contexts": contexts, "min_cells": min_cells, "members_only": members_only,
-        "robust": robust, "noise": noise, "scaling": scaling, "alpha": alpha, "n_random": random, "rng": seed,
-    }  # fmt: skip
-    text, said, _ = run_workflow(screen, cohort, out, source, options, progress)
-    typer.echo(json.dumps(said) if as_json else text)
-    typer.echo(f"wrote {out}/: start with {out}/workflow.html", err=True)

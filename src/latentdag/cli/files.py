@@ -1,6 +1,7 @@
 """Data that the commands read, and single files that they write, each whole or not at all."""
 
 import csv
+import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -8,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import typer
 from pandas.api.types import is_numeric_dtype
 
 from latentdag import pl
+from latentdag.cli.place import Place
 from latentdag.data import labels as lb
 from latentdag.data import stream
 from latentdag.data.moments import Moments
 from latentdag.data.sources.opening import open_source
 from latentdag.data.sources.reader import reading
 from latentdag.data.sources.tables import is_delimited
-from latentdag.data.store import write_atomically
+from latentdag.data.store import to_plain, write_atomically
 from latentdag.data.stream import Samples
-from latentdag.model.model import LatentModel
-from latentdag.model.simulate import sample
 from latentdag.optional import optional
 
 #: Address space that opening a file may take at least, and per byte on disk.
@@ -28,7 +29,7 @@ LEAST, PER_BYTE = 2**30, 30
 
 
 def read_moments(
-    path: Path, source: Mapping[str, Any], *, checkpoint: Path | None = None, progress: bool | None = None
+    path: Path, source: Mapping[str, Any], *, place: Place | None = None, progress: bool | None = None
 ) -> Moments:
     """Read moments from a ``.npz`` of moments, or from one row per sample in any format that can be streamed.
 
@@ -37,7 +38,8 @@ def read_moments(
     path : the file
     source : how to read it
         What the options context_column, control, layer, adjust, robust, counts and depth say.
-    checkpoint, progress
+    place : where a killed run finds how far it came
+    progress
         As for :func:`latentdag.stream.moments`.
 
     Raises
@@ -52,16 +54,13 @@ def read_moments(
         if source["counts"] and found.noise is None:
             raise ValueError(f"{path} holds moments without the noise of counts: use --counts on the rows")
         return found
+    kept = None
+    if place is not None and not source["robust"]:
+        kept = place.unfinished("moments", [str(path.resolve()), source])
     with reading(path):
-        return stream.moments(
-            path,
-            source["context_column"],
-            _control(path, source),
-            robust=source["robust"],
-            checkpoint=None if source["robust"] else checkpoint,
-            progress=progress,
-            **_rows(source),
-        )
+        column, control, rows = source["context_column"], _control(path, source), _rows(source)
+        options = {"robust": source["robust"], "checkpoint": kept, "progress": progress}
+        return stream.moments(path, column, control, **options, **rows)
 
 
 def read_targets(told: str) -> Any:
@@ -141,6 +140,13 @@ def bounded_memory(path: Path) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
+def tell(text: str, said: Mapping[str, Any], as_json: bool, wrote: object = "") -> None:
+    """Print a result, for people or for programs, and on stderr what was written."""
+    typer.echo(json.dumps(to_plain(said)) if as_json else text)
+    if wrote:
+        typer.echo(f"wrote {wrote}", err=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write text as UTF-8."""
     write_atomically(path, lambda file: file.write(text.encode()))
@@ -185,19 +191,3 @@ def write_figure(path: Path, figure: Any, kinds: Sequence[str] = ("svg", "png"))
     for kind in kinds:
         write_atomically(path.with_name(f"{path.name}.{kind}"), partial(pl.save, figure, kind=kind))
     plt.close(figure)
-
-
-#: Files of a simulated screen: samples, their moments, and the model they came from.
-SCREEN = ("samples.csv", "moments.npz", "truth.npz")
-
-
-def write_screen(folder: Path, truth: LatentModel, n: int, seed: int, noise: str) -> Moments:
-    """Write samples of every context as csv, their moments, and the model they came from; return the moments."""
-    X, contexts = sample(truth, n, [seed, 1], noise)
-    table = pd.DataFrame(X, columns=list(truth.feature_names))
-    table.insert(0, "context", contexts)
-    m = Moments.from_samples(X, contexts, control=truth.control, feature_names=truth.feature_names)
-    write_csv(folder / SCREEN[0], table)
-    m.save(folder / SCREEN[1])
-    truth.save(folder / SCREEN[2])
-    return m

@@ -26,8 +26,7 @@ from typing import IO, Any
 import typer
 
 from latentdag import __version__
-from latentdag.cli.files import write_text
-from latentdag.data.store import WriteError, hold, writing
+from latentdag.data.store import WriteError, hold, write_atomically, writing
 
 WORK, LIST = ".latentdag", ".latentdag.json"
 
@@ -201,7 +200,8 @@ def read_list(folder: Path) -> dict[str, list[str]]:
 
 def write_list(folder: Path, files: dict[str, list[str]]) -> None:
     """Write the list of the files in a folder, by command."""
-    write_text(folder / LIST, json.dumps(files, indent=1) + "\n")
+    text = json.dumps(files, indent=1) + "\n"
+    write_atomically(folder / LIST, lambda file: file.write(text.encode()))
 
 
 def _remove(paths: Iterable[Path]) -> None:

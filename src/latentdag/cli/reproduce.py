@@ -8,8 +8,10 @@ import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import typer
 
 from latentdag import experiments
 from latentdag.cli.files import write_figure, write_parquet, write_text
@@ -20,6 +22,14 @@ from latentdag.optional import optional
 #: Files of an experiment besides its figures, and those by which a folder of earlier versions is known.
 FILES = ("runs.parquet", "summary.json", "README.md")
 MARKS = FILES[1:]
+
+
+def run(*, name: str, out: Path, **options: Any) -> None:
+    """Run one experiment by name, or all, and say what they found."""
+    done = reproduce(chosen(name), out, **options)
+    typer.echo(said_of(done))
+    for folder, _ in done:
+        typer.echo(f"wrote {folder}/", err=True)
 
 
 def chosen(name: str) -> list[Experiment]:

@@ -1,7 +1,8 @@
-"""``latentdag fit`` and ``latentdag test``: from data to a folder of results, and reading that folder again."""
+"""The folder that a fit leaves: writing it, and reading it again."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,23 +10,17 @@ from typing import Any
 import networkx as nx
 import pandas as pd
 
-from latentdag import pl, report
-from latentdag.cli.files import read_moments, read_samples, write_csv, write_figure, write_parquet, write_text
-from latentdag.cli.place import check_settled, reserved
+from latentdag import report
+from latentdag.cli.files import write_csv, write_figure, write_parquet, write_text
+from latentdag.cli.place import Place, check_settled, reserved
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.data.schema import whole
-from latentdag.data.store import read_json, to_plain
+from latentdag.data.store import read_json
 from latentdag.errors import FileError
-from latentdag.inference.bootstrap import bootstrap as resample
-from latentdag.inference.membership import membership_test
 from latentdag.inference.stability import Bootstrap
-from latentdag.methods.fitting import fit
-from latentdag.methods.options import Options, check_method
 from latentdag.methods.result import Fit
-from latentdag.model.metrics import compare
-from latentdag.model.model import LatentModel
-from latentdag.report import Results, moments_hash
+from latentdag.report import Results
 
 #: Files of a result; those of TABLES are in ``tables``, as csv and parquet, those of FIGURES in ``figures``.
 TABLES = ("edges", "unmixing", "intervals", "targets", "stability")
@@ -45,6 +40,14 @@ def file_names(files: Iterable[str], tables: Iterable[str], figures: Iterable[st
     ]
 
 
+def fit_folder(
+    out: Path, pages: Sequence[str] = (), tables: Sequence[str] = (), figures: Sequence[str] = ()
+) -> AbstractContextManager[Place]:
+    """Reserve a folder for a fit, and for what else is written beside it."""
+    names = file_names((*FILES, *pages), (*TABLES, *tables), (*FIGURES, *figures))
+    return reserved(out, "fit", names, MARKS)
+
+
 def write_result(folder: Path, results: Results, told: Mapping[str, Any], page: Results | None = None) -> list[str]:
     """Write everything about a fit into an empty folder, and return the names of the files, in order.
 
@@ -57,10 +60,9 @@ def write_result(folder: Path, results: Results, told: Mapping[str, Any], page: 
     found.model.save(folder / "model.npz")
     write_text(folder / "parameters.json", json.dumps({**told, **made}, indent=1) + "\n")
     write_text(folder / "summary.txt", results.summary + "\n")
-    for name, table in results.tables.items():
-        write_table(folder / "tables" / name, table)
+    write_tables(folder / "tables", results.tables)
     write_graph(folder, found)
-    write_figures(folder / "figures", results)
+    write_figures(folder / "figures", results.figures())
     for name, part in (("moments.npz", results.moments), ("bootstrap.npz", results.bootstrap)):
         if part is not None:
             part.save(folder / name)
@@ -92,12 +94,13 @@ def read_result(folder: Path) -> tuple[Fit, Moments, Bootstrap | None, dict[str,
     return found, m, bootstrap, parameters
 
 
-def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a table as csv (see :func:`latentdag.cli.files.write_csv`), and as parquet where pyarrow is installed."""
-    write_csv(path.with_suffix(".csv"), table)
-    if find_spec("pyarrow"):
-        text = {name: column.astype(str) for name, column in table.items() if column.dtype.kind == "O"}
-        write_parquet(path.with_suffix(".parquet"), table.assign(**text))
+def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write tables as csv (see :func:`latentdag.cli.files.write_csv`), and as parquet where pyarrow is installed."""
+    for name, table in tables.items():
+        write_csv(folder / f"{name}.csv", table)
+        if find_spec("pyarrow"):
+            text = {name: column.astype(str) for name, column in table.items() if column.dtype.kind == "O"}
+            write_parquet(folder / f"{name}.parquet", table.assign(**text))
 
 
 def write_graph(folder: Path, found: Fit) -> None:
@@ -128,19 +131,11 @@ def _xml(text: str) -> str:
     return "".join(c if c in "\t\n\r" or 0x20 <= ord(c) <= 0xD7FF or ord(c) >= 0xE000 else "?" for c in text)
 
 
-def write_figures(folder: Path, results: Results) -> None:
-    """Write every figure as svg and png, where matplotlib is installed."""
-    if not find_spec("matplotlib"):
-        return
-    found, table, bootstrap = results.fit, results.edges, results.bootstrap
-    write_figure(folder / "latent-graph", pl.latent_graph(found, table=table).figure)
-    write_figure(folder / "mixing", pl.mixing(found).figure)
-    if results.moments is not None:
-        write_figure(folder / "spectra", pl.spectra(results.moments).figure)
-    if len(table):
-        write_figure(folder / "edges", pl.edges(found, table=table).figure)
-    if bootstrap is not None:
-        write_figure(folder / "order-stability", pl.order_stability(bootstrap).figure)
+def write_figures(folder: Path, figures: Iterable[tuple[str, Any]]) -> None:
+    """Write figures, after their names, as svg and png, where matplotlib is installed."""
+    if find_spec("matplotlib"):
+        for name, figure in figures:
+            write_figure(folder / name, figure)
 
 
 def write_report(path: Path, results: Results) -> None:
@@ -149,108 +144,18 @@ def write_report(path: Path, results: Results) -> None:
         report.write(results, path)
 
 
-#: What a command tells the terminal, for people and for programs, and which files it wrote.
-Said = tuple[str, dict[str, Any], list[str]]
-
-
-def run_fit(
-    data: Path,
-    out: Path,
-    source: dict[str, Any],
-    method: str,
-    options: dict[str, Any],
-    *,
-    replicates: int,
-    jobs: int,
-    seed: int,
-    truth: Path | None,
-    progress: bool | None,
-) -> Said:
-    """Read data, fit them, resample, compare with the truth, and write the folder of results.
-
-    Parameters
-    ----------
-    data, out : paths
-    source : how to read the data
-    method, options : of all methods; each takes its own
-    replicates : of the bootstrap; 0 for none
-    jobs : processes
-    seed : of the bootstrap
-    truth : a model to compare with
-    progress : whether to show it; by default in a terminal
-    """
-    known = None if truth is None else LatentModel.load(truth)
-    check_method(method)
-    if data.is_dir() and data.resolve() == out.resolve():
-        raise ValueError(f"{out} holds the data: choose another folder for the results with --out")
-    with reserved(out, "fit", file_names(FILES, TABLES, FIGURES), MARKS) as place:
-        sums = place.unfinished("moments", [str(data.resolve()), source])
-        m = read_moments(data, source, checkpoint=sums, progress=progress)
-        told_strength = _strengths(options.get("strength"), m)
-        chosen = Options.among(method, options | {"penalty": _number(options["penalty"]), "strength": told_strength})
-        samples, stability = read_samples(data, source), None
-        found = fit(m, **chosen, n_jobs=jobs, progress=progress, data=samples)
-        if replicates:
-            kept = place.unfinished("bootstrap", [moments_hash(m), chosen.to_json(), seed])
-            stability = resample(m, replicates, fit=found, rng=seed, n_jobs=jobs, checkpoint=kept, progress=progress)
-        told = {"data": str(data), "options": chosen.to_json(), "source": source, "bootstrap": replicates}
-        results = Results(found, m, bootstrap=stability, seed=seed)
-        with place.replaced() as new:
-            files = write_result(new, results, {**told, **place.times()})
-    text, said = results.summary, _as_json(results)
-    if known is not None:
-        scores = compare(known, found)
-        text += "\n\nagainst the given model\n" + scores.round(4).to_string()
-        said["against_truth"] = to_plain(scores.to_dict())
-    return text, {**said, "out": str(out)}, files
-
-
-def _number(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _strengths(texts: Sequence[str] | None, m: Moments) -> dict[Any, Any] | None:
-    """Return strengths from texts CONTEXT=NUMBER or CONTEXT=LOW:HIGH; labels of contexts need not be text."""
-    labels = dict(zip(lb.text_names(m.contexts), m.contexts, strict=True))
-    pairs = [text.rpartition("=") for text in texts or ()]
-    return {labels.get(c, c): [_number(part) for part in value.split(":")] for c, _, value in pairs} or None
-
-
-def _as_json(results: Results) -> dict[str, Any]:
+def said_of_fit(results: Results) -> dict[str, Any]:
+    """Return what a program is told about a fit."""
     found = results.fit
     texts = lb.text_names(found.model.contexts)[1:]
-    return to_plain(
-        {
-            "method": found.method,
-            "verdict": results.report["verdict"]["text"],
-            "idle": lb.text_names(found.idle),
-            "order": list(found.order),
-            "targets": dict(zip(texts, (list(v.targets) for v in found.model.interventions.values()), strict=True)),
-            "edges": results.edges.drop(columns=["lower", "upper"]).to_dict("records"),
-            "loglik": found.loglik,
-            "bic": found.bic,
-            "converged": bool(found.converged),
-        }
-    )
-
-
-def test_result(m: Moments, alpha: float, as_json: bool) -> tuple[str, bool]:
-    """Return the membership test as text or JSON, and whether the data fit the model."""
-    found = membership_test(m, alpha=alpha)
-    if not as_json:
-        return str(found), found.in_model
-    said = {
-        "in_model": bool(found.in_model),
-        "verdict": found.verdict,
-        "p_value": found.p_value,
-        "p_omnibus": found.omnibus.p_value,
-        "size": found.size,
-        "unexplained": found.omnibus.unexplained,
-        "largest_misfit": max(found.omnibus.misfit.values(), default=float("nan")),
-        "contexts": found.summary.reset_index().to_dict("records"),
-        "drop": [str(c) for c in found.drop],
+    return {
+        "method": found.method,
+        "verdict": results.report["verdict"]["text"],
+        "idle": lb.text_names(found.idle),
+        "order": list(found.order),
+        "targets": dict(zip(texts, (list(v.targets) for v in found.model.interventions.values()), strict=True)),
+        "edges": results.edges.drop(columns=["lower", "upper"]).to_dict("records"),
+        "loglik": found.loglik,
+        "bic": found.bic,
+        "converged": bool(found.converged),
     }
-    return json.dumps(to_plain(said)), found.in_model

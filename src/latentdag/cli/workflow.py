@@ -8,11 +8,9 @@ import pandas as pd
 
 from latentdag import datasets
 from latentdag import workflow as wf
-from latentdag.cli.files import listed_names, write_figure
-from latentdag.cli.place import reserved
-from latentdag.cli.results import FIGURES, FILES, MARKS, TABLES, Said, file_names, write_result, write_table
+from latentdag.cli.files import listed_names, tell
+from latentdag.cli.results import fit_folder, write_figures, write_result, write_tables
 from latentdag.data.sources.reader import reading
-from latentdag.data.store import to_plain
 from latentdag.datasets.containers import Cohort, Screen
 from latentdag.datasets.variants import names_in
 from latentdag.optional import optional
@@ -26,66 +24,53 @@ PAGES = ("workflow.html", "workflow.md")
 SURVIVAL_TABLES = ("survival-latents", "survival-genes", "survival-random", "scores", "membership", "genes")
 SURVIVAL_FIGURES = ("latent-graph-survival", "hazard-latents", "hazard-genes")
 
+#: Options that say what the data are; ``parameters.json`` has them as "source".
+READING = (
+    "context_column", "control", "layer", "adjust", "root", "survival", "time_column", "event_column",
+)  # fmt: skip
 
-def run_workflow(
-    screen: str, cohort: str, out: Path, source: dict[str, Any], options: dict[str, Any], progress: bool | None
-) -> Said:
+
+def workflow(
+    *, screen: str, cohort: str, out: Path, random: int, seed: int, progress: bool | None, as_json: bool, **options: Any
+) -> None:
     """Read a screen and a cohort, run the workflow, and write the folder of the fit with what survival says."""
-    names = file_names((*FILES, *PAGES), (*TABLES, *SURVIVAL_TABLES), (*FIGURES, *SURVIVAL_FIGURES))
-    with reserved(out, "fit", names, MARKS) as place:
+    source = {name: options.pop(name) for name in READING}
+    options["n_random"] = random
+    with fit_folder(out, PAGES, SURVIVAL_TABLES, SURVIVAL_FIGURES) as place:
         measured, adjust = read_screen(screen, source)
         patients = read_cohort(cohort, source)
-        chosen = dict(options)
-        chosen["genes"] = names_in(Path(chosen["genes"])) if chosen["genes"] else None
-        chosen["contexts"] = listed_names(chosen["contexts"]) or None
+        genes = names_in(Path(options["genes"])) if options["genes"] else None
+        chosen = {**options, "genes": genes, "contexts": listed_names(options["contexts"]) or None, "rng": seed}
         found = wf.run(measured, patients, adjust=adjust, progress=progress, **chosen)
         told = {
             "screen": screen,
             "cohort": cohort,
-            "options": {name: value for name, value in options.items() if name != "rng"},
+            "options": options,
             "source": {name: str(value) for name, value in source.items() if value},
             **place.times(),
         }
         with place.replaced() as new:
-            results = Results(found.fit, found.moments, seed=options["rng"])
-            files = write_result(new, results, told, page=found.results)
-            files = sorted({*files, *_write(new, found)})
-    return "\n".join(found.sentences()), _as_json(found, out), files
+            write_result(new, Results(found.fit, found.moments, seed=seed), told, page=found.results)
+            write_tables(new / "tables", found.tables)
+            write_figures(new / "figures", wf.page_figures(found).items())
+            for name in PAGES:
+                wf.write(found, new / name, report_link="report.html")
+    tell("\n".join(found.sentences()), _said(found, out), as_json, f"{out}/: start with {out}/workflow.html")
 
 
-def _write(out: Path, found: wf.Workflow) -> list[str]:
-    """Write pages, tables and figures of survival beside those of the fit, and return their names."""
-    tables = (
-        found.latents.reset_index(names="latent"),
-        found.genes.reset_index(names="gene"),
-        found.random.reset_index(names="mixture"),
-        found.scores.reset_index(names="patient"),
-        found.membership.summary.assign(unchanged=found.unchanged).reset_index(),
-        found.choice.table.reset_index(),
-    )
-    for name, table in zip(SURVIVAL_TABLES, tables, strict=True):
-        write_table(out / "tables" / name, table)
-    for name, figure in wf.page_figures(found).items():
-        write_figure(out / "figures" / name, figure)
-    for name in PAGES:
-        wf.write(found, out / name, report_link="report.html")
-    return file_names(PAGES, SURVIVAL_TABLES, SURVIVAL_FIGURES)
-
-
-def _as_json(found: wf.Workflow, out: Path) -> dict[str, Any]:
-    return to_plain(
-        {
-            "in_model": bool(found.membership.in_model),
-            "verdict": found.membership.verdict,
-            "unexplained": found.membership.omnibus.unexplained,
-            "order": list(found.fit.order),
-            "edges": found.edges.to_dict("records"),
-            "latents": found.latents.reset_index(names="latent").to_dict("records"),
-            "significant_latents": found.significant,
-            "significant_genes": [str(g) for g in found.genes.index[found.genes["significant"]]],
-            "out": str(out),
-        }
-    )
+def _said(found: wf.Workflow, out: Path) -> dict[str, Any]:
+    """Return what a program is told about a workflow."""
+    return {
+        "in_model": bool(found.membership.in_model),
+        "verdict": found.membership.verdict,
+        "unexplained": found.membership.omnibus.unexplained,
+        "order": list(found.fit.order),
+        "edges": found.edges.to_dict("records"),
+        "latents": found.latents.reset_index(names="latent").to_dict("records"),
+        "significant_latents": found.significant,
+        "significant_genes": [str(g) for g in found.genes.index[found.genes["significant"]]],
+        "out": str(out),
+    }
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ Figures are made without pyplot, so that nothing global changes and nothing need
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,23 +24,13 @@ Figures = dict[str, "Figure"]
 #: What figures and pages show in the same words every time, by experiment.
 WORDS: dict[str, dict[str, Any]] = tomllib.loads(packaged("experiments/words.toml"))
 
+#: How each method is drawn: its label and what matplotlib calls the look of a line, where it is not :data:`LINE`.
+Curves = Mapping[str, Mapping[str, Any]]
+
+LINE = {"marker": "o", "ls": "-", "ms": 5, "lw": 1.5}
+
 #: The measure that is yes or no.
 FRACTION = "order_correct"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """How one method is drawn."""
-
-    label: str
-    colour: str
-    marker: str = "o"
-    dashed: bool = False
-
-
-def curves_of(name: str) -> dict[str, Curve]:
-    """Return how an experiment draws its methods."""
-    return {method: Curve(**style) for method, style in WORDS[name]["curves"].items()}
 
 
 def figure(width: float, height: float) -> "Figure":
@@ -55,7 +44,7 @@ def figure(width: float, height: float) -> "Figure":
 def panels(
     rows: pd.DataFrame,
     measures: Mapping[str, str],
-    curves: Mapping[str, Curve],
+    curves: Curves,
     *,
     centre: str = "median",
     marks: Mapping[str, Mapping[int, float]] | None = None,
@@ -97,21 +86,17 @@ def panels(
     return made
 
 
-def _curve(ax: "Axes", part: pd.DataFrame, column: str, curve: Curve, kind: str) -> None:
+def _curve(ax: "Axes", part: pd.DataFrame, column: str, look: Mapping[str, Any], kind: str) -> None:
     groups = part[column].astype(float).groupby(part["n"])
-    style: dict[str, Any] = {"color": curve.colour, "ls": "--" if curve.dashed else "-", "marker": curve.marker}
     middle = groups.median() if kind == "median" else groups.mean()
-    ax.plot(middle.index, middle, label=curve.label, ms=5, lw=1.5, **style)
-    if curve.dashed:
-        return  # a reference: its band would hide those of the methods
-    if kind == "median":
-        low, high = groups.quantile(0.25), groups.quantile(0.75)
-    elif kind == "fraction":
+    ax.plot(middle.index, middle, **{**LINE, **look})
+    if "ls" in look or kind == "mean":
+        return  # dashed is a reference, whose band would hide those of the methods; a mean of few large errors has none
+    low, high = groups.quantile(0.25), groups.quantile(0.75)
+    if kind == "fraction":
         error = 2 * np.sqrt(middle * (1 - middle) / groups.count())
         low, high = (middle - error).clip(lower=0), (middle + error).clip(upper=1)
-    else:
-        return
-    ax.fill_between(middle.index, low, high, color=curve.colour, alpha=0.12, lw=0)
+    ax.fill_between(middle.index, low, high, color=look["color"], alpha=0.12, lw=0)
 
 
 def number_ticks(ax: "Axes", values: Sequence[float], fontsize: float | None = 8) -> None:

@@ -21,7 +21,7 @@ from scipy.integrate import trapezoid
 
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import CONVENTIONS, Cell, Experiment, Outcome, Row, Settings, Table
-from latentdag.experiments.draw import WORDS, Figures, curves_of, figure, share_legend, tidy
+from latentdag.experiments.draw import WORDS, Figures, figure, share_legend, tidy
 from latentdag.experiments.fits import attempt
 from latentdag.inference.omnibus import omnibus_test
 from latentdag.inference.ranks import rank_test
@@ -33,7 +33,7 @@ SIZES = (500, 2_500)
 PUBLISHED_THRESHOLDS = np.linspace(0.97, 0.999, 20)
 
 #: Scores by column: the higher, the more like the model.
-SCORES = curves_of("membership")
+SCORES = WORDS["membership"]["curves"]
 DECISIONS = {"rank": "rank_keeps", "rank, any noise": "robust_keeps", "both": "membership_keeps"}
 LEVEL = 0.05
 
@@ -52,27 +52,16 @@ def run(cell: Cell, shared: None) -> list[Row]:
     gaussian = stats.chi2.logsf(table["statistic"], table["dof"]).min()
     robust = stats.chi2.logsf(table["robust_statistic"], table["robust_dof"]).min()
     found, failure = attempt(m, "likelihood")
-    omnibus = -np.inf
-    if found is not None:
-        test = omnibus_test(found, m)
-        omnibus = stats.chi2.logsf(test.statistic, test.dof)
+    test = None if found is None else omnibus_test(found, m)
+    omnibus = -np.inf if test is None else stats.chi2.logsf(test.statistic, test.dof)
     # Bonferroni: over contexts for the rank tests, and over the two kinds of test
-    ranks = gaussian + np.log(len(table))
+    ranks, ranks_robust = gaussian + np.log(len(table)), robust + np.log(len(table))
     both = min(ranks, omnibus) + np.log(2)
-    return [
-        {
-            **cell,
-            "rho": float(table["rho"].min()),
-            "rank": float(gaussian),
-            "rank_robust": float(robust),
-            "omnibus": float(omnibus),
-            "membership": float(both),
-            "rank_keeps": bool(ranks > np.log(LEVEL)),
-            "robust_keeps": bool(robust + np.log(len(table)) > np.log(LEVEL)),
-            "membership_keeps": bool(both > np.log(LEVEL)),
-            "failure": failure,
-        }
-    ]
+    scores = {"rank": gaussian, "rank_robust": robust, "omnibus": omnibus, "membership": both}
+    decisions = zip(DECISIONS.values(), (ranks, ranks_robust, both), strict=True)
+    kept = {name: bool(log_p > np.log(LEVEL)) for name, log_p in decisions}
+    scores = {name: float(value) for name, value in {"rho": table["rho"].min(), **scores}.items()}
+    return [{**cell, **scores, **kept, "failure": failure}]
 
 
 def roc(inside: np.ndarray, outside: np.ndarray, pooling: str = "right") -> tuple[np.ndarray, np.ndarray]:
@@ -99,7 +88,7 @@ def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
         key = {"convention": convention, "n": n}
         inside, outside = (part[part["targets"] == k] for k in (1, 2))
         for score, curve in SCORES.items():
-            line = {**key, "test": curve.label}
+            line = {**key, "test": curve["label"]}
             for pooling in ("right", "as published"):
                 false, true = roc(inside[score].to_numpy(), outside[score].to_numpy(), pooling)
                 line[f"AUC, {pooling}"] = trapezoid(true, false)
@@ -115,7 +104,7 @@ def _findings(areas: Table) -> list[str]:
     value = {(line["convention"], line["test"]): line for line in areas if line["n"] == largest}
     said = []
     for convention in CONVENTIONS:
-        rho, tests = (value[convention, SCORES[score].label] for score in ("rho", "membership"))
+        rho, tests = (value[convention, SCORES[score]["label"]] for score in ("rho", "membership"))
         said.append(WORDS["membership"]["area"].format(n=largest, convention=convention, rho=rho, tests=tests))
     return said
 
@@ -140,11 +129,10 @@ def _panel(ax: Any, part: pd.DataFrame) -> None:
     for (score, curve), width in zip(SCORES.items(), (1.7, 2.5, 1.5, 6.0), strict=True):
         # good tests share one corner: wide ones lie below narrow ones, so that all of them show
         false, true = roc(inside[score].to_numpy(), outside[score].to_numpy())
-        style = {"ls": "--" if curve.dashed else "-", "lw": width, "zorder": 3 - width / 10}
-        ax.plot(false, true, color=curve.colour, alpha=0.4 if width > 5 else 1.0, label=curve.label, **style)
+        ax.plot(false, true, lw=width, zorder=3 - width / 10, alpha=0.4 if width > 5 else 1.0, **curve)
     # the published curve: ρ₂ at its twenty thresholds, the false-positive rate taken over all runs
     points = [((part["rho"] > t).mean(), (inside["rho"] > t).mean()) for t in PUBLISHED_THRESHOLDS]
-    style = {"color": SCORES["rho"].colour, "marker": ".", "ls": ":", "lw": 1, "ms": 5}
+    style = {"color": SCORES["rho"]["color"], "marker": ".", "ls": ":", "lw": 1, "ms": 5}
     ax.plot(*np.array(points).T, label="ρ₂, pooled as published (across: all models accepted)", **style)
     tidy(ax)
 

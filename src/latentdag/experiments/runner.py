@@ -8,7 +8,8 @@ neither the number of workers nor an interruption can change them.
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,10 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from latentdag import __version__
 from latentdag.data.store import read_json, write_atomically
 from latentdag.errors import LatentDAGWarning
-from latentdag.experiments.base import Experiment, Row, Settings
+from latentdag.experiments.base import Cell, Experiment, Row, Settings
 from latentdag.inference.replicates import read_if_whole
 from latentdag.optional import optional
 from latentdag.progress import Progress
-
-Chunk = tuple[int, list[dict[str, Any]]]  #: number, and cells
 
 _ROWS = [{str: object}]  # of a chunk's file, see latentdag.data.schema
 
@@ -56,20 +55,19 @@ def run_cells(
     cells = experiment.cells(settings)
     if not cells:
         raise ValueError(f"{experiment.name}: there is nothing to run with {settings}")
-    folder = chunk_folder(experiment, settings, kept)
-    chunks = [
-        (number, cells[start : start + experiment.chunk])
-        for number, start in enumerate(range(0, len(cells), experiment.chunk))
-    ]
-    todo = [chunk for chunk in chunks if not _finished(_path(folder, chunk[0]))]
+    folder, starts = chunk_folder(experiment, settings, kept), range(0, len(cells), experiment.chunk)
+    chunks = {
+        folder / f"chunk-{number:06d}.json": cells[start : start + experiment.chunk]
+        for number, start in enumerate(starts)
+    }
+    todo = {path: part for path, part in chunks.items() if not _finished(path)}
     if todo:
         shared = experiment.shared(settings) if experiment.shared else None
-        with Progress(f"{experiment.command} {experiment.name}", sum(len(part) for _, part in todo), progress) as bar:
-            for number, rows in _run(experiment, todo, shared, jobs, scheduler):
-                _write(_path(folder, number), rows)
-                bar.advance(len(chunks[number][1]))
-    rows = [row for number, _ in chunks for row in read_json(_path(folder, number), _ROWS)]
-    return pd.DataFrame(rows)
+        with Progress(f"{experiment.command} {experiment.name}", sum(map(len, todo.values())), progress) as bar:
+            for path, rows in _results(partial(run_chunk, experiment, shared), todo, jobs, scheduler):
+                _write(path, rows)
+                bar.advance(len(todo[path]))
+    return pd.DataFrame([row for path in chunks for row in read_json(path, _ROWS)])
 
 
 def chunk_folder(experiment: Experiment, settings: Settings, kept: Path) -> Path:
@@ -81,42 +79,29 @@ def chunk_folder(experiment: Experiment, settings: Settings, kept: Path) -> Path
     return kept / f"{experiment.name}-{key}"
 
 
-def run_chunk(experiment: Experiment, chunk: Chunk, shared: Any) -> tuple[int, list[Row]]:
+def run_chunk(experiment: Experiment, shared: Any, path: Path, cells: Sequence[Cell]) -> tuple[Path, list[Row]]:
     """Run one chunk with one BLAS thread, because the last digits depend on the number of threads."""
-    number, cells = chunk
     with warnings.catch_warnings(), threadpool_limits(1):
         # what a fit warns of is in its row: converged or not
         warnings.simplefilter("ignore", LatentDAGWarning)
-        return number, [row for cell in cells for row in experiment.run(cell, shared)]
+        return path, [row for cell in cells for row in experiment.run(cell, shared)]
 
 
-def _run(
-    experiment: Experiment, todo: Sequence[Chunk], shared: Any, jobs: int, scheduler: str | None
-) -> Iterable[tuple[int, list[Row]]]:
-    """Return finished chunks as they come, in any order."""
-    if scheduler is not None:
-        return _on_cluster(experiment, todo, shared, scheduler)
-    if jobs == 1:
-        return (run_chunk(experiment, chunk, shared) for chunk in todo)
-    workers = Parallel(n_jobs=jobs, return_as="generator_unordered")
-    return iter(workers(delayed(run_chunk)(experiment, chunk, shared) for chunk in todo))
-
-
-def _on_cluster(
-    experiment: Experiment, todo: Sequence[Chunk], shared: Any, address: str
-) -> Iterator[tuple[int, list[Row]]]:
+def _results(
+    call: Callable[..., tuple[Path, list[Row]]], todo: Mapping[Path, Sequence[Cell]], jobs: int, scheduler: str | None
+) -> Iterator[tuple[Path, list[Row]]]:
+    """Yield what a call returns for each chunk, as they come: from processes, or from a Dask cluster."""
+    if scheduler is None:
+        yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(
+            delayed(call)(*chunk) for chunk in todo.items()
+        )
+        return
     distributed = optional("distributed", "big", "--scheduler")
-    with distributed.Client(address) as client:
-        everywhere = client.scatter(shared, broadcast=True)
+    with distributed.Client(scheduler) as client:
         # pure=False: a chunk that is asked for again is one that was lost
-        futures = [client.submit(run_chunk, experiment, chunk, everywhere, pure=False) for chunk in todo]
-        for future in distributed.as_completed(futures):
-            yield future.result()
-            future.release()
-
-
-def _path(folder: Path, number: int) -> Path:
-    return folder / f"chunk-{number:06d}.json"
+        futures = client.map(call, list(todo), list(todo.values()), pure=False)
+        for _, result in distributed.as_completed(futures, with_results=True):
+            yield result
 
 
 def _finished(path: Path) -> bool:

@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 
 from latentdag.data.moments import Moments
-from latentdag.experiments.base import Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
+from latentdag.experiments.base import Cell, Experiment, Outcome, Row, Settings, Table, table_by
 from latentdag.experiments.draw import WORDS, Figures, panels
 from latentdag.experiments.fits import BOUND, METHODS, error_rows, failures
-from latentdag.experiments.synthetic import CENTRES, CURVES, PANELS, error_columns, fraction_right
+from latentdag.experiments.synthetic import CENTRES, CURVES, PANELS, accuracy
 from latentdag.methods.fitting import fit
 from latentdag.methods.result import Fit
 from latentdag.model import simulate
@@ -129,16 +129,12 @@ def run(cell: Cell, truth: LatentModel) -> list[Row]:
 
 
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
-    columns: dict[str, Column] = {
-        "datasets": len,
-        "order correct": fraction_right,
-        "published": lambda part: PUBLISHED.get(part["n"].iloc[0]) if part["method"].iloc[0] == "projection" else None,
-        **error_columns("unmixing_error", "H"),
-        **error_columns("structural_error", "B"),
-        "failed": failures,
-    }
-    table = table_by(rows, ["method", "n"], columns)
+    table = table_by(rows, ["method", "n"], {**accuracy("datasets", published=_published), "failed": failures})
     return Outcome(_findings(rows, table, settings), {"All methods": table})
+
+
+def _published(part: pd.DataFrame) -> float | None:
+    return PUBLISHED.get(part["n"].iloc[0]) if part["method"].iloc[0] == "projection" else None
 
 
 def _findings(rows: pd.DataFrame, table: Table, settings: Settings) -> list[str]:

@@ -19,7 +19,7 @@ from scipy import stats
 from latentdag.core.search import search
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import CONVENTIONS, Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
-from latentdag.experiments.draw import WORDS, Figures, curves_of, panels
+from latentdag.experiments.draw import WORDS, Figures, panels
 from latentdag.experiments.fits import BOUND, error_rows, failures
 from latentdag.methods.assembly import finish
 from latentdag.methods.design import edge_rules, prepare
@@ -38,7 +38,7 @@ PUBLISHED = {name: dict(zip(SIZES, values, strict=True)) for name, values in SAI
 PUBLISHED_MODELS = 100
 
 FROM_TRUTH = "likelihood from the truth"
-CURVES, PANELS = curves_of("synthetic"), SAID["panels"]
+CURVES, PANELS = SAID["curves"], SAID["panels"]
 #: What the curves of a figure can be, and how its title says so.
 CENTRES = {"median": "medians and quartiles of", "mean": "means of"}
 
@@ -78,15 +78,14 @@ def error_columns(measure: str, short: str) -> dict[str, Column]:
     }
 
 
+def accuracy(unit: str, **beside: Column) -> dict[str, Column]:
+    """Return columns of a table: how many were run, how many are right, what is beside that, and the paper's errors."""
+    errors = {**error_columns("unmixing_error", "H"), **error_columns("structural_error", "B")}
+    return {unit: len, "order correct": fraction_right, **beside, **errors}
+
+
 def summarize(rows: pd.DataFrame, settings: Settings) -> Outcome:
-    columns: dict[str, Column] = {
-        "models": len,
-        "order correct": fraction_right,
-        **error_columns("unmixing_error", "H"),
-        **error_columns("structural_error", "B"),
-        **error_columns("unmixing_error_fixed", "H, fixed"),
-        "failed": failures,
-    }
+    columns = {**accuracy("models"), **error_columns("unmixing_error_fixed", "H, fixed"), "failed": failures}
     table = table_by(rows, ["convention", "method", "n"], columns)
     compared = against_published(rows)
     return Outcome(_findings(rows, compared), {"Against the published panels": compared, "All methods": table})

@@ -43,14 +43,13 @@ def save(figure: Any, file: Any, kind: str) -> None:
         )
 
 
-def fit_in(source: Any, key: str) -> Fit | LatentModel:
-    """Return the fit or model in what a user has at hand: itself, a fitted estimator, or AnnData."""
-    if isinstance(source, Fit | LatentModel):
-        return source
-    if hasattr(source, "uns"):
-        return fit_of(source, key)
-    if isinstance(getattr(source, "fit_", None), Fit):
-        return source.fit_
+def drawn(source: Any, key: str) -> tuple[LatentModel, Fit | None]:
+    """Return the model, and the fit if there is one, in what a user has: itself, a fitted estimator, or AnnData."""
+    found = fit_of(source, key) if hasattr(source, "uns") else getattr(source, "fit_", source)
+    if isinstance(found, Fit):
+        return found.model, found
+    if isinstance(found, LatentModel):
+        return found, None
     raise TypeError(
         f"nothing to draw in {type(source).__name__}: pass a Fit, a LatentModel, a fitted LatentDAG, or the "
         "AnnData that latentdag.tl.latentdag wrote to"
@@ -77,21 +76,47 @@ def name_width(names: Sequence[str], size: float) -> float:
     return INCHES_PER_CHARACTER * size * max((text_width(name) for name in names), default=0)
 
 
-def name_ticks(ax: "Axes", names: Sequence[str], *, along: str) -> None:
+def name_ticks(ax: "Axes", names: Sequence[str], *, along: str, longest: int = LONGEST_NAME) -> None:
     """Set one tick per name, in letters so small that none overlap; upright along x where they would side by side."""
     box = ax.get_window_extent()
     inches = (box.width if along == "x" else box.height) / ax.figure.dpi
     size = max(min(8.0, 60.0 * inches / max(len(names), 1)), 2.0)
-    shown = [short(name) for name in names]
+    shown = [short(name, longest) for name in names]
     upright = along == "x" and name_width(shown, size) + 0.08 >= inches / max(len(names), 1)
     set_ticks = ax.set_xticks if along == "x" else ax.set_yticks
     # a "$" in a name is no formula
     set_ticks(range(len(names)), shown, fontsize=size, rotation=90 if upright else 0, parse_math=False)
 
 
-def unframed(ax: "Axes", n: int, origin: float) -> None:
-    """Show n rows from top to bottom without a frame, and a line at the place across where nothing happens."""
+def arrow(cause: str, effect: str) -> str:
+    """Return the name of an edge."""
+    return f"{short(cause)} → {short(effect)}"
+
+
+def labelled(ax: "Axes", across: str = "", up: str = "", title: str | None = None) -> None:
+    """Say what is along the axes and above them, and leave the sides of the frame without numbers away."""
+    ax.set_xlabel(across, fontsize=9)
+    ax.set_ylabel(up, fontsize=9)
+    ax.set_title(title or "", fontsize=10, parse_math=False)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def legend_beside(ax: "Axes") -> None:
+    """Draw the legend of lines to the right of a figure, where it covers nothing."""
+    made = ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+    for text in made.get_texts():
+        text.set_parse_math(False)
+
+
+def rows(ax: "Axes | None", names: Sequence[str], origin: float, room: float) -> "Axes":
+    """Return axes with one row per name, from top to bottom, and a line at the place across where nothing happens.
+
+    ``room`` is what stands beside the names, in inches.
+    """
+    ax = axes(ax, room + name_width(names, 8), 1.2 + LINE * max(len(names), 3))
+    name_ticks(ax, names, along="y", longest=2 * LONGEST_NAME + 3)
     ax.axvline(origin, color="#999999", linewidth=0.8, zorder=0)
-    ax.set_ylim(max(n, 1) - 0.5, -0.5)
-    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
+    ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
+    return ax

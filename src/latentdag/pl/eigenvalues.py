@@ -15,7 +15,7 @@ from scipy import linalg
 
 from latentdag.core.linalg import symmetrize
 from latentdag.data.moments import Moments
-from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, name_ticks, name_width
+from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, labelled, name_ticks, name_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,34 +39,26 @@ def spectra(m: Moments, ax: "Axes | None" = None, *, level: float = 0.95, title:
     title : optional
     """
     values = eigenvalues(m)
-    contexts, r = m.contexts[1:], values.shape[1]
+    (K, r), names = values.shape, [str(context) for context in m.contexts[1:]]
     bands = np.array([null_band(r, int(m.counts[0]) - 1, int(n) - 1, level) for n in m.counts[1:]])
-    names = [str(context) for context in contexts]
-    ax = axes(ax, max(4.5, LINE * max(len(names), 1) + 1.4), 3.4 + name_width(names, 8))
-    positive = values[values > 0]
-    floor = 0.5 * min(positive.min(), bands[:, 0][bands[:, 0] > 0].min(initial=np.inf))
-    for k, (low, high) in enumerate(bands):
-        ax.fill_between([k - 0.45, k + 0.45], max(low, floor), high, color="#e4e4e4", linewidth=0, zorder=0)
-        found = values[k]
-        for chosen, colour, size in (
-            ((found >= low) & (found <= high), NEUTRAL, 5),
-            (found > high, POSITIVE, 18),
-            (found < low, NEGATIVE, 18),
-        ):
-            shown = np.maximum(found[chosen], floor)  # a zero has no logarithm
-            ax.scatter(np.full(len(shown), k), shown, s=size, color=colour, linewidths=0, zorder=2)
+    ax = axes(ax, max(4.5, LINE * K + 1.4), 3.4 + name_width(names, 8))
+    # a zero has no logarithm
+    floor = 0.5 * min(values[values > 0].min(), bands[:, 0][bands[:, 0] > 0].min(initial=np.inf))
+    low, high = np.maximum(bands.T, floor)
+    ax.bar(range(K), high - low, 0.9, low, color="#e4e4e4", zorder=0)
+    at, shown = np.broadcast_to(np.arange(K)[:, None], values.shape), np.maximum(values, floor)
+    above, below = values > bands[:, 1:], values < bands[:, :1]
+    for chosen, colour, size in ((~above & ~below, NEUTRAL, 5), (above, POSITIVE, 18), (below, NEGATIVE, 18)):
+        ax.scatter(at[chosen], shown[chosen], s=size, color=colour, linewidths=0, zorder=2)
     ax.axhline(1.0, color="#999999", linewidth=0.6, zorder=1)
-    ax.set_yscale("log")
-    ax.set_xlim(-0.7, len(names) - 0.3)
+    ax.set(yscale="log", xlim=(-0.7, K - 0.3))
     name_ticks(ax, names, along="x")
-    ax.set_xlabel("context")
-    ax.set_ylabel("generalised eigenvalues\nagainst the control")
+    said = title or f"grey: {100 * level:g} % of contexts like the control\n({r} dimensions)"
+    labelled(ax, "context", "generalised eigenvalues\nagainst the control", said)
     ax.yaxis.set_major_formatter("{x:g}")
-    low, high = ax.get_ylim()
-    between = "25" if high < 1000 * low else ""  # 0.2, 0.5, 2, 5 … where a few decades leave room
+    bottom, top = ax.get_ylim()
+    between = "25" if top < 1000 * bottom else ""  # 0.2, 0.5, 2, 5 … where a few decades leave room
     ax.yaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in between else "")
-    ax.set_title(title or f"grey: {100 * level:g} % of contexts like the control\n({r} dimensions)", fontsize=9)
-    ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 

@@ -6,13 +6,14 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from latentdag.methods.result import Fit
+from latentdag.methods.result import Fit, named_graph
 from latentdag.model.model import LatentModel
-from latentdag.pl.canvas import BOX, NEGATIVE, NEUTRAL, NODE, NODE_EDGE, POSITIVE, axes, fit_in, name_width, short
-from latentdag.pl.layout import Edge, Layout, layered
+from latentdag.pl.canvas import BOX, NEGATIVE, NEUTRAL, NODE, NODE_EDGE, POSITIVE, axes, drawn, name_width, short
+from latentdag.pl.layout import Edge, Layout, Point, layered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Text
 
 #: Font sizes of names and of contexts, in points, in a figure of full size.
 NAME_SIZE, CONTEXT_SIZE = 9.0, 7.0
@@ -28,6 +29,12 @@ ROW, BOX_ROW, MARGIN, BELOW = 0.75, 0.15, 0.3, 0.4
 
 #: Inches that a bend takes across, at least and at most, and those that all bends of a row may take together.
 BEND = (0.13, 0.3, 3.0)
+
+#: Inches from the middle of a name to its lower side, to its upper side, and to that of its box of contexts.
+BELOW_NAME, ABOVE_NAME, ABOVE_BOX = 0.13, 0.13, 0.29
+
+#: Inches between edges that meet at a name, where there is room.
+PORT = 0.13
 
 DASHES = (0, (4, 2.5))
 
@@ -74,48 +81,38 @@ def latent_graph(
     table : DataFrame, optional
         Of :meth:`latentdag.Fit.edges`, where it was made before: then it is not computed again.
     """
-    found = fit_in(source, key)
-    model = found.model if isinstance(found, Fit) else found
-    idle = set(found.idle_latents) if isinstance(found, Fit) else set()
-    graph = _standardized(found, min_weight)
+    model, fit = drawn(source, key)
+    graph, idle = _standardized(model, fit, min_weight), set(fit.idle_latents if fit else ())
     shown = {name: short((names or {}).get(name, name)) for name in model.latents}
     boxes = _boxes(model) if contexts else {}
-    half = {name: _half_size(text, boxes.get(name)) for name, text in shown.items()}
-    shape = graph if like is None else _standardized(fit_in(like, key), 0.0)
+    widths = {name: name_width([text], NAME_SIZE) + 0.12 for name, text in shown.items()}
+    room = {name: max(width, name_width([boxes.get(name, "")], CONTEXT_SIZE) + 0.08) for name, width in widths.items()}
+    shape = graph if like is None else _standardized(*drawn(like, key), 0.0)
     if set(shape) != set(graph):
         raise ValueError(f"like= has other latents: {sorted(set(shape) ^ set(graph))[:5]}; rename them first")
-    layout = arranged(shape, {name: 2 * max(half[name][:2]) + GAP for name in shape}, BOX_ROW if boxes else 0.0)
+    layout = arranged(shape, {name: room[name] + GAP for name in shape}, BOX_ROW if boxes else 0.0)
     if ax is None:
         extra = 0.35 if title else 0.0
         ax = axes(ax, layout.width, layout.height + extra, "none")
         ax.set_position((0.0, 0.0, 1.0, layout.height / (layout.height + extra)))
-    ax.set_xlim(0, layout.width)
-    ax.set_ylim(-layout.height, 0)
-    ax.set_aspect("equal")
+    ax.set(xlim=(0, layout.width), ylim=(-layout.height, 0), aspect="equal", title=title or "")
     ax.set_axis_off()
     scale = _scale(ax, layout)
-    doubtful = _doubtful(source, found, key, level, table)
-    for edge in sorted(graph.edges(data="weight"), key=lambda e: abs(e[2])):
-        _draw_edge(ax, edge, layout, half, scale, dashed=edge[:2] in doubtful)
+    doubtful = set() if level is None or fit is None else _doubtful(source, fit, key, level, table)
+    edges = sorted(graph.edges(data="weight"), key=lambda edge: abs(edge[2]))
+    reach = {name: (BELOW_NAME, ABOVE_BOX if name in boxes else ABOVE_NAME) for name in shown}
+    routes = layout.routes([edge[:2] for edge in edges], widths, reach, PORT)
+    for (cause, effect, weight), route in zip(edges, routes, strict=True):
+        _draw_edge(ax, route, weight, scale, dashed=(cause, effect) in doubtful)
     for name, text in shown.items():
         x, y = layout.place[name]
         if name in boxes:
-            ax.text(
-                x, y + 0.2, boxes[name], ha="center", va="center", fontsize=CONTEXT_SIZE * scale, zorder=3,
-                parse_math=False,
-                bbox={"boxstyle": "square,pad=0.2", "facecolor": BOX, "edgecolor": "#999999", "linewidth": 0.6},
-            )  # fmt: skip
-        ax.text(
-            x, y, text, ha="center", va="center", fontsize=NAME_SIZE * scale, zorder=4,
-            parse_math=False,  # a "$" in a name is no formula
-            color=NEUTRAL if name in idle else "black",
-            bbox={"boxstyle": "round,pad=0.3,rounding_size=0.7", "facecolor": BOX if name in idle else NODE,
-                  "edgecolor": NEUTRAL if name in idle else NODE_EDGE},
-        )  # fmt: skip
+            _write(ax, x, y + 0.2, boxes[name], CONTEXT_SIZE * scale, "square,pad=0.2", BOX, "#999999", linewidth=0.6)
+        face, border = (BOX, NEUTRAL) if name in idle else (NODE, NODE_EDGE)
+        made = _write(ax, x, y, text, NAME_SIZE * scale, "round,pad=0.3,rounding_size=0.7", face, border)
+        made.set_color(NEUTRAL if name in idle else "black")
     if legend and (graph.number_of_edges() or idle):
         _legend(ax, graph, bool(doubtful & set(graph.edges)), bool(idle), level, scale)
-    if title:
-        ax.set_title(title)
     return ax
 
 
@@ -127,29 +124,16 @@ def arranged(graph: nx.DiGraph, room: dict[str, float], above: float = 0.0) -> L
     return layout.moved(0.5 * (width - layout.width), -top, -step, width, height)
 
 
-def _half_size(name: str, contexts: str | None) -> tuple[float, float, float, float]:
-    """Return half the width of a name below and (with its box) above, and how far it reaches down and up, in inches."""
-    across = 0.5 * name_width([name], NAME_SIZE) + 0.06
-    if contexts is None:
-        return across, across, 0.13, 0.13
-    return across, max(across, 0.5 * name_width([contexts], CONTEXT_SIZE) + 0.04), 0.13, 0.29
-
-
 def _scale(ax: "Axes", layout: Layout) -> float:
     """Return the share of its full size that the figure has on these axes."""
     box, dpi = ax.get_window_extent(), ax.figure.dpi
     return max(min(box.width / dpi / layout.width, box.height / dpi / layout.height, 1.0), 0.2)
 
 
-def _standardized(source: Fit | LatentModel, min_weight: float) -> nx.DiGraph:
+def _standardized(model: LatentModel, fit: Fit | None, min_weight: float) -> nx.DiGraph:
     """Return the latent graph with effects between latents of unit variance."""
-    scaled = (source.model if isinstance(source, Fit) else source).rescaled("unit-variance")
-    graph: nx.DiGraph = nx.DiGraph()
-    graph.add_nodes_from(scaled.latents)
-    for cause, effect in source.graph.edges:
-        weight = scaled.weights[scaled.latents.index(effect), scaled.latents.index(cause)]
-        if abs(weight) >= min_weight:
-            graph.add_edge(cause, effect, weight=float(weight))
+    graph = named_graph(model.rescaled("unit-variance"), (fit or model).graph.edges)
+    graph.remove_edges_from([edge[:2] for edge in graph.edges(data="weight") if abs(edge[2]) < min_weight])
     return graph
 
 
@@ -167,36 +151,21 @@ def _boxes(model: LatentModel) -> dict[str, str]:
     return found
 
 
-def _doubtful(
-    source: Any, found: Fit | LatentModel, key: str, level: float | None, table: pd.DataFrame | None
-) -> set[Edge]:
+def _doubtful(source: Any, fit: Fit, key: str, level: float, table: pd.DataFrame | None) -> set[Edge]:
     """Return the edges that the data do not support at this level; none where there are no tests."""
-    if level is None or not isinstance(found, Fit):
-        return set()
     if table is None:
-        table = pd.DataFrame(source.uns[key]["edges"]) if hasattr(source, "uns") else found.edges()
+        table = pd.DataFrame(source.uns[key]["edges"]) if hasattr(source, "uns") else fit.edges()
     weak = table[table["q_value"] > level]  # nan, where there is no test, is not larger
     return set(zip(weak["source"], weak["target"], strict=True))
 
 
-def _draw_edge(
-    ax: "Axes",
-    edge: tuple[str, str, float],
-    layout: Layout,
-    half: dict[str, tuple[float, float, float, float]],
-    scale: float,
-    dashed: bool,
-) -> None:
+def _draw_edge(ax: "Axes", route: list[Point], weight: float, scale: float, dashed: bool) -> None:
     from matplotlib.patches import FancyArrowPatch
+    from matplotlib.path import Path
 
-    cause, effect, weight = edge
-    # an edge that the graph laid out (like=) has not, has no bends either
-    points = np.array([layout.place[cause], *layout.bends.get((cause, effect), ()), layout.place[effect]])
-    points[0] = _border(points[0], points[1] - points[0], half[cause])
-    points[-1] = _border(points[-1], points[-2] - points[-1], half[effect])
     ax.add_patch(
         FancyArrowPatch(
-            path=_smooth(points),
+            path=Path(route, [Path.MOVETO, *[Path.CURVE4] * (len(route) - 1)]),
             arrowstyle=f"-|>,head_length={4 * scale:.3f},head_width={2 * scale:.3f}",
             mutation_scale=1,
             color=POSITIVE if weight > 0 else NEGATIVE,
@@ -208,28 +177,12 @@ def _draw_edge(
     )
 
 
-def _border(centre: np.ndarray, direction: np.ndarray, half: tuple[float, float, float, float]) -> np.ndarray:
-    """Return the point where a line from the centre of a name leaves its box."""
-    across, up = np.abs(direction)
-    above = int(direction[1] > 0)
-    step = min(half[above] / across if across else np.inf, half[2 + above] / up if up else np.inf, 0.9)
-    return np.asarray(centre + step * direction)
-
-
-def _smooth(points: np.ndarray) -> Any:
-    """Return a curve through the points that is upright at every bend, so that it passes between names."""
-    from matplotlib.path import Path
-
-    vertices, codes = [points[0]], [Path.MOVETO]
-    for i in range(1, len(points)):
-        a, b = points[i - 1], points[i]
-        drop = np.array([0.0, 0.4 * (b[1] - a[1])])
-        # the ends are straight, so that heads point at their names
-        first = a + drop if i > 1 else a + (b - a) / 3
-        last = b - drop if i < len(points) - 1 else b - (b - a) / 3
-        vertices += [first, last, b]
-        codes += [Path.CURVE4] * 3
-    return Path(np.array(vertices), codes)
+def _write(
+    ax: "Axes", x: float, y: float, text: str, size: float, style: str, face: str, border: str, **look: Any
+) -> "Text":
+    """Write text in a box; a "$" in a name is no formula."""
+    box = {"boxstyle": style, "facecolor": face, "edgecolor": border, **look}
+    return ax.text(x, y, text, ha="center", va="center", fontsize=size, zorder=3, parse_math=False, bbox=box)
 
 
 def _legend(ax: "Axes", graph: nx.DiGraph, any_dashed: bool, any_idle: bool, level: float | None, scale: float) -> None:

@@ -1,6 +1,6 @@
-"""What was estimated, with its errors: edges as a forest plot, predictions against held-out data, held-out scores."""
+"""What was estimated, and how well: edges as a forest plot, predictions and scores of held-out data, power."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,15 +8,19 @@ import pandas as pd
 from scipy import stats
 
 from latentdag.data.moments import Moments
+from latentdag.design import power_curve as powers_of
 from latentdag.inference.stability import Bootstrap
-from latentdag.model.model import LatentModel
-from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, fit_in, name_ticks, name_width, short, unframed
+from latentdag.optional import optional
+from latentdag.pl.canvas import NEGATIVE, NEUTRAL, POSITIVE, arrow, axes, drawn, labelled, legend_beside, rows, short
 from latentdag.uncertainty.held_out import same_features
 from latentdag.uncertainty.prediction import Prediction
 from latentdag.uncertainty.strength import Sensitivity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+#: Edges whose power is named, those found first on top; of more, colours would say nothing.
+MOST_NAMED = 12
 
 
 def edges(
@@ -55,46 +59,56 @@ def edges(
     if isinstance(source, Bootstrap):
         every = _of_bootstrap(source, level)
     else:
-        found = fit_in(source, key)
-        if isinstance(found, LatentModel):
+        _, fit = drawn(source, key)
+        if fit is None:
             raise TypeError("a LatentModel has no uncertainty: pass the Fit, or a Bootstrap")
-        every = _of_fit(found.edges(level=level, data=data) if table is None else table, level)
-    shown = every.iloc[:n]
-    names = [
-        f"{short(cause)} → {short(effect)}" for cause, effect in zip(shown["source"], shown["target"], strict=True)
-    ]
-    ax = axes(ax, 3.6 + name_width(names, 8), 1.1 + LINE * max(len(names), 2))
-    draw_rows(ax, names, shown.assign(colour=np.where(shown["weight"] > 0, POSITIVE, NEGATIVE)), "weight", origin=0.0)
-    if np.isfinite(shown["lower"]).any():
+        every = _of_fit(fit.edges(level=level, data=data) if table is None else table, level)
+    every["name"] = [arrow(*pair) for pair in zip(every["source"], every["target"], strict=True)]
+    every["colour"] = np.where(every["weight"] > 0, POSITIVE, NEGATIVE)
+    if np.isfinite(every["lower"]).any():
         words = f"effect in s.d., {100 * level:g} % interval\nfilled: significant"
     else:
         words = "effect in s.d.\n(this method has no intervals)"
-    left_out = f"{len(names)} of {len(every)} edges, the surest" if len(names) < len(every) else None
-    ax.set_xlabel(words, fontsize=9)
-    ax.set_title("\n".join(text for text in (title, left_out) if text), fontsize=10)
-    return ax
+    cut = f"{n} of {len(every)} edges, the surest"
+    return forest(every, "weight", ax, n=n, origin=0.0, across=words, title=title, cut=cut)
 
 
-def draw_rows(ax: "Axes", names: Sequence[str], table: pd.DataFrame, value: str, *, origin: float) -> None:
-    """Draw one row per name, the first on top: a point with its interval, and a line where nothing happens.
+def forest(
+    table: pd.DataFrame,
+    value: str,
+    ax: "Axes | None",
+    *,
+    n: int | None,
+    origin: float,
+    across: str,
+    title: str | None,
+    cut: str,
+) -> "Axes":
+    """Draw one row per line of a table, the first on top: a point with its interval, and a line at ``origin``.
 
     Parameters
     ----------
-    ax : matplotlib axes
-    names : one for each row of the table
     table : DataFrame
-        With the column ``value``, the ends of its interval ``lower`` and ``upper``, ``sure`` (points that are filled)
-        and ``colour``.
+        With the column ``value``, the ends of its interval ``lower`` and ``upper``, ``sure`` (points that are filled),
+        ``colour`` and ``name``.
     value : name of a column
+    ax : matplotlib axes, optional
+    n : int or None
+        Draw at most so many rows; None draws all.
     origin : where nothing happens
+    across, title : what stands below and above
+    cut : what the title says where rows are left out
     """
-    columns = (table[name] for name in (value, "lower", "upper", "sure", "colour"))
+    shown = table.iloc[:n]
+    ax = rows(ax, list(shown["name"]), origin, 3.7)
+    columns = (shown[name] for name in (value, "lower", "upper", "sure", "colour"))
     for row, (at, low, high, sure, colour) in enumerate(zip(*columns, strict=True)):
         if np.isfinite([low, high]).all():
             ax.plot([low, high], [row, row], color=colour, linewidth=1.2, solid_capstyle="butt")
         ax.plot(at, row, "o", color=colour, markersize=4, markerfacecolor=colour if sure else "white")
-    ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
-    unframed(ax, len(names), origin)
+    said = (title, cut if len(shown) < len(table) else None)
+    labelled(ax, across, title="\n".join(text for text in said if text))
+    return ax
 
 
 def _of_fit(table: pd.DataFrame, level: float) -> pd.DataFrame:
@@ -170,10 +184,12 @@ def predicted(
             yerr=z * said_error[chosen] if np.isfinite(said_error).all() else None,
             fmt="o", markersize=3.5, color=colour, elinewidth=0.6, alpha=0.8,
         )  # fmt: skip
-    _line_and_words(ax, seen, said, quantity)
+    _line_of_agreement(ax, seen, said)
+    unit_name = "s.d." if quantity == "mean" else "control's variance"
+    words = f"observed change of the {quantity} ({unit_name})", f"predicted change ({unit_name})"
+    labelled(ax, *words, title or short(m.contexts[k], 40))
     worst = np.argsort(-np.abs(said - seen) / np.where(error > 0, error, 1.0))[:n_names]
     _name_points(ax, seen, said, [j for j in worst if apart[j]], list(model.feature_names))
-    ax.set_title(title or short(m.contexts[k], 40), fontsize=10, parse_math=False)
     return ax
 
 
@@ -202,17 +218,15 @@ def sensitivity(
         line = found.curves[(found.curves["source"] == row.source) & (found.curves["target"] == row.target)]
         s, weight, error = (line[name].to_numpy() for name in ("strength", "weight", "std_error"))
         safe, colour = s >= row.breakdown, f"C{number % 10}"
-        name = f"{short(row.source)} → {short(row.target)}"
+        name = arrow(row.source, row.target)
         ax.fill_between(s, weight - z * error, weight + z * error, color=colour, alpha=0.12, linewidth=0)
         ax.plot(np.where(safe, s, np.nan), weight, color=colour, label=name)
         ax.plot(s, weight, color=colour, linewidth=1.0, linestyle=":")
     ax.axhline(0.0, color="#999999", linewidth=0.8, zorder=0)
-    ax.set_xlabel("strength of the interventions (1: cut off from all parents)", fontsize=9)
-    ax.set_ylabel(f"weight, {100 * found.level:g} % band", fontsize=9)
-    ax.spines[["top", "right"]].set_visible(False)
+    words = "strength of the interventions (1: cut off from all parents)", f"weight, {100 * found.level:g} % band"
+    labelled(ax, *words, title)
     if len(shown):
-        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, frameon=False)
-    ax.set_title(title or "", fontsize=10)
+        legend_beside(ax)
     return ax
 
 
@@ -232,7 +246,7 @@ def scores(table: pd.DataFrame, ax: "Axes | None" = None, *, title: str | None =
     """
     names = [str(context) for context in table.index]
     gains = {name: (table[name] - table["control"]).to_numpy() for name in ("model", "additive", "saturated")}
-    ax = axes(ax, 4.4 + name_width(names, 8), 1.3 + LINE * 1.2 * max(len(names), 2))
+    ax = rows(ax, names, 0.0, 4.4)
     best = np.where(np.isfinite(gains["saturated"]), gains["saturated"], np.nan)
     at = np.arange(len(names))
     ax.hlines(at, 0, best, color="#dddddd", linewidth=5, label="the samples' own law", zorder=1)
@@ -241,12 +255,46 @@ def scores(table: pd.DataFrame, ax: "Axes | None" = None, *, title: str | None =
     for chosen, colour, word in ((wins, POSITIVE, "model"), (~wins, NEGATIVE, "model, behind the sum")):
         if chosen.any():
             ax.plot(gains["model"][chosen], at[chosen], "o", markersize=4.5, color=colour, label=word, zorder=3)
-    name_ticks(ax, names, along="y")
-    unframed(ax, len(names), 0.0)
-    ax.set_xlabel("log-likelihood per sample\nabove that of the control's law (nats)", fontsize=9)
+    labelled(ax, "log-likelihood per sample\nabove that of the control's law (nats)")
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8, frameon=False)
     if title:
         ax.set_title(title, fontsize=10, pad=40)
+    return ax
+
+
+def power_curve(
+    source: Any, ax: "Axes | None" = None, *, key: str = "latentdag", title: str | None = None, **options: Any
+) -> "Axes":
+    """Draw how likely a screen is to find each edge, against its cells, and to get the order right.
+
+    Parameters
+    ----------
+    source : Fit, LatentModel, fitted LatentDAG, AnnData, or what :func:`latentdag.design.power_curve` returned
+    ax : matplotlib axes, optional
+    key : str
+        For AnnData: the ``key_added`` of :func:`latentdag.tl.latentdag`.
+    title : optional
+    **options
+        totals, alpha, shares, searched: see :func:`latentdag.design.power_curve`.
+    """
+    if isinstance(source, pd.DataFrame):
+        table = source
+    else:
+        model, fit = drawn(source, key)
+        table = powers_of(fit or model, **options)
+    totals = table.drop_duplicates("cells")
+    edges = sorted(table.groupby(["source", "target"]), key=lambda edge: -edge[1]["power"].sum())
+    names = [arrow(*pair) for pair, _ in edges]
+    ax = axes(ax, 6.0, 3.2)
+    colours = optional("matplotlib", "plot", "a figure").colormaps["viridis"](np.linspace(0.0, 0.85, len(names)))
+    for name, colour, (_, mine) in zip(names, colours, edges, strict=True):
+        ax.plot(mine["cells"], mine["power"], color=colour, linewidth=1.2, label=name)
+    if totals["p_order"].notna().any():
+        ax.plot(totals["cells"], totals["p_order"], color=NEUTRAL, linewidth=1.4, linestyle="--", label="order right")
+    ax.set(xscale="log", ylim=(-0.02, 1.03))
+    labelled(ax, "cells, all contexts together", "probability", title or "will a screen find the edge?")
+    if len(names) <= MOST_NAMED:
+        legend_beside(ax)
     return ax
 
 
@@ -257,18 +305,14 @@ def _only_unknown(m: Moments, known: tuple[Hashable, ...]) -> Hashable:
     return new[0]
 
 
-def _line_and_words(ax: "Axes", seen: np.ndarray, said: np.ndarray, quantity: str) -> None:
+def _line_of_agreement(ax: "Axes", seen: np.ndarray, said: np.ndarray) -> None:
     low, high = min(seen.min(), said.min()), max(seen.max(), said.max())
     room = 0.06 * (high - low) or 1.0
     ends = (low - room, high + room)
     ax.plot(ends, ends, color="#999999", linewidth=0.8, zorder=0)
-    ax.set_xlim(ends)
-    ax.set_ylim(ends)
+    ax.set(xlim=ends, ylim=ends)
     ax.set_aspect("equal", adjustable="box")
     ax.locator_params(nbins=5)
-    unit = "s.d." if quantity == "mean" else "control's variance"
-    ax.set_xlabel(f"observed change of the {quantity} ({unit})")
-    ax.set_ylabel(f"predicted change ({unit})")
     if len(seen) > 2 and seen.std() > 0 and said.std() > 0:
         r = np.corrcoef(seen, said)[0, 1]
         ax.text(0.03, 0.97, f"correlation {r:.3f}\n{len(seen)} features", transform=ax.transAxes, va="top", fontsize=8)

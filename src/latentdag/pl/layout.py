@@ -6,7 +6,9 @@ them. Sweeps up and down sort each row by its neighbours, which removes crossing
 neighbours as the room of the others allows, which is an isotonic regression. The same graph gives the same drawing.
 """
 
-from collections.abc import Hashable, Mapping
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import networkx as nx
@@ -18,6 +20,9 @@ SWEEPS = 24
 
 #: Bends beyond which edges run straight: nobody follows single edges in such a drawing.
 MOST_BENDS = 2500
+
+#: Latents that a row may hold; more in graphs of so many latents that they would give very many rows.
+ROW_LENGTH = 8
 
 #: How firmly a bend keeps its line, compared with a name: straight edges are easy to follow.
 FIRMNESS = 3.0
@@ -48,10 +53,57 @@ class Layout(NamedTuple):
         bends = {edge: [(left + x, top + step * row) for x, row in points] for edge, points in self.bends.items()}
         return Layout(width, height, place, bends)
 
+    def routes(
+        self, edges: Sequence[Edge], widths: Mapping[str, float], reach: Mapping[str, tuple[float, float]], gap: float
+    ) -> list[list[Point]]:
+        """Return each edge as a Bézier curve: its first point, then three for each stretch.
 
-def layered(
-    graph: nx.DiGraph, room: Mapping[str, float], bend: tuple[float, float, float], row_length: int = 6
-) -> Layout:
+        Edges leave and enter names upright, those that meet on one side of a name side by side.
+
+        Parameters
+        ----------
+        edges : (cause, effect) pairs; one that was not laid out has no bends
+        widths : mapping of latent to the width in which edges may meet
+        reach : mapping of latent to how far it reaches from its middle towards smaller and towards larger y
+        gap : between edges that meet, where there is room
+        """
+        chains = [[self.place[a], *self.bends.get((a, b), ()), self.place[b]] for a, b in edges]
+        starts = [(cause, chain[1]) for (cause, _), chain in zip(edges, chains, strict=True)]
+        ends = [(effect, chain[-2]) for (_, effect), chain in zip(edges, chains, strict=True)]
+        meets = self._ports([*starts, *ends], widths, reach, gap)
+        for chain, start, end in zip(chains, meets, meets[len(edges) :], strict=False):
+            chain[0], chain[-1] = start, end
+        return [_upright(chain) for chain in chains]
+
+    def _ports(
+        self,
+        ends: list[tuple[str, Point]],
+        widths: Mapping[str, float],
+        reach: Mapping[str, tuple[float, float]],
+        gap: float,
+    ) -> list[Point]:
+        """Return where edges meet names, by the name and the point that an edge comes from or goes to."""
+        meeting: dict[tuple[str, bool], list[int]] = defaultdict(list)
+        for number, (name, (_, y)) in enumerate(ends):
+            meeting[name, y > self.place[name][1]].append(number)
+        found = [(0.0, 0.0)] * len(ends)
+        for (name, larger), numbers in meeting.items():
+            (x, y), space = self.place[name], min(gap, 0.7 * widths[name] / len(numbers))
+            at = y + (reach[name][1] if larger else -reach[name][0])
+            for place, number in enumerate(sorted(numbers, key=lambda number: ends[number][1][0])):
+                found[number] = (x + space * (place - (len(numbers) - 1) / 2), at)
+        return found
+
+
+def _upright(points: list[Point]) -> list[Point]:
+    """Return a Bézier curve through the points that is upright at each, so that it passes between names."""
+    curve = points[:1]
+    for (x, y), (a, b) in pairwise(points):
+        curve += [(x, (y + b) / 2), (a, (y + b) / 2), (a, b)]
+    return curve
+
+
+def layered(graph: nx.DiGraph, room: Mapping[str, float], bend: tuple[float, float, float]) -> Layout:
     """Lay out an acyclic graph in rows; latents without any edge come last.
 
     Parameters
@@ -60,8 +112,6 @@ def layered(
     room : mapping of name to the room that it takes across
     bend : (least, most, together)
         Room that a bend takes across, at least and at most, and that all bends of a row may take together.
-    row_length : int
-        Latents that a row may hold; more in graphs of so many latents that they would give very many rows.
 
     Examples
     --------
@@ -72,7 +122,7 @@ def layered(
     """
     loners = sorted(nx.isolates(graph))
     linked = graph.subgraph(set(graph) - set(loners))
-    rows, chains = _with_bends(linked, _bounded(_layers(linked), row_length))
+    rows, chains = _with_bends(linked, _bounded(_layers(linked)))
     links: nx.Graph = nx.Graph()
     for (cause, effect), bends in chains.items():
         nx.add_path(links, [cause, *bends, effect])
@@ -82,7 +132,7 @@ def layered(
     size: dict[Hashable, float] = dict.fromkeys(links, min(max(together / max(crowd, 1), least), most)) | dict(room)
     x = _coordinates(rows, links, size)
     middle = 0.5 * (min(x.values(), default=0.0) + max(x.values(), default=0.0))
-    for row in _bounded([loners], 6):
+    for row in _bounded([loners]):
         room_of_row = np.array([room[name] for name in row])
         start = np.cumsum(room_of_row) - 0.5 * room_of_row
         x.update(zip(row, (start - start.mean() + middle).tolist(), strict=True))
@@ -103,9 +153,9 @@ def _layers(graph: nx.DiGraph) -> list[list[str]]:
     return [sorted(name for name in graph if depth[name] == number) for number in sorted(set(depth.values()))]
 
 
-def _bounded(layers: list[list[str]], row_length: int) -> list[list[str]]:
+def _bounded(layers: list[list[str]]) -> list[list[str]]:
     """Return the layers as rows of bounded length; a layer without latents gives no row."""
-    longest = max(row_length, int(np.ceil(1.2 * np.sqrt(sum(map(len, layers))))))
+    longest = max(ROW_LENGTH, int(np.ceil(1.2 * np.sqrt(sum(map(len, layers))))))
     rows = []
     for layer in layers:
         n_rows = -(-len(layer) // longest)

@@ -23,7 +23,7 @@ whom to cite, columns of tables) is in ``words.toml``.
 
 from latentdag.report.records import latent_records  # noqa: F401
 from latentdag.report.results import Results, citation, collect, moments_hash, versions, write  # noqa: F401
-from latentdag.report.text import filled, show, to_html, to_json, to_markdown  # noqa: F401
+from latentdag.report.text import filled, show, to_html, to_json, to_markdown, write_page  # noqa: F401
 
 #: What users call. The other names above are for the pages of :mod:`latentdag.workflow` and the command line.
 __all__ = ["Results", "collect", "to_html", "to_json", "to_markdown", "write"]

@@ -7,10 +7,10 @@ against the model) or ``open`` (could not be checked, and why). Each function be
 which of its sentences in ``words.toml`` says so, and what is filled into it; or None where the check does not apply.
 """
 
-import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import pandas as pd
@@ -103,8 +103,8 @@ def gather(fit: Fit, m: Moments | None, tests: bool | MembershipTest | None, dat
         return Evidence(condition=condition, dimensions=dimensions, why_not=NOT_ASKED)
     allowed: dict[Hashable, int] = {c: 2 * len(v.targets) for c, v in fit.model.interventions.items()}
     allowed |= {c: 2 for c in m.contexts[1:] if c not in allowed}  # left out of the fit, perhaps because of this test
-    with warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always")
+    with catch_warnings(record=True) as raised:
+        simplefilter("always")
         membership = given
         if given is None and set(allowed.values()) == {2}:
             joint = 2 <= fit.model.n_latents <= FIT_UP_TO  # one latent fits any moments; many take long
@@ -163,12 +163,12 @@ Found = tuple[str, str, dict[str, Any]] | None
 def all_checks(results: "Results") -> list[Check]:
     """Return every check that applies to this fit, as records of id, name, status and text."""
     checks = []
-    for key, check in CHECKS.items():
-        found, words = check(results), WORDS["checks"][key]
+    for check in CHECKS:
+        found, words = check(results), WORDS["checks"][check.__name__]
         if found is not None:
             status, sentence, values = found
             text = (words.get("first", "") + words[sentence]).format(**values, alpha=ALPHA)
-            checks.append({"id": key, "name": words["name"], "status": status, "text": text})
+            checks.append({"id": check.__name__, "name": words["name"], "status": status, "text": text})
     return checks
 
 
@@ -182,7 +182,7 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
 
 
-def _changed(results: "Results") -> Found:
+def changed(results: "Results") -> Found:
     """Whether anything changed in every context: what the fit itself tested, before any edge."""
     fit = results.fit
     if fit.idle:
@@ -192,7 +192,7 @@ def _changed(results: "Results") -> Found:
     return "good", "good", {"contexts": len(fit.model.interventions)}
 
 
-def _counts(results: "Results") -> Found:
+def counts(results: "Results") -> Found:
     fit, names = results.fit, lb.text_names(results.fit.model.contexts)
     k = int(np.argmin(fit.counts))
     least, dims = fit.counts[k], results.evidence.dimensions or fit.model.n_features
@@ -202,7 +202,7 @@ def _counts(results: "Results") -> Found:
     return status, status, {**values, "each": least / dims}
 
 
-def _single_targets(results: "Results") -> Found:
+def rank(results: "Results") -> Found:
     evidence = results.evidence
     if evidence.why_not:
         return "open", "said", {"said": evidence.why_not}
@@ -227,7 +227,7 @@ def _single_targets(results: "Results") -> Found:
     return "note" if left else "good", "good", {**smallest, "untested": untested}
 
 
-def _membership(results: "Results") -> Found:
+def membership(results: "Results") -> Found:
     test = results.evidence.membership
     if test is None:
         why_not = results.evidence.why_not
@@ -238,7 +238,7 @@ def _membership(results: "Results") -> Found:
     return status, sentence, {"verdict": test.verdict, "omnibus": _sentence(str(test.omnibus))}
 
 
-def _condition(results: "Results") -> Found:
+def condition(results: "Results") -> Found:
     value, r, model = results.evidence.condition, results.evidence.dimensions, results.fit.model
     if not r:
         return None
@@ -253,7 +253,7 @@ def _condition(results: "Results") -> Found:
     return status, status, {"value": show(value, "number"), "within": within, "background": background}
 
 
-def _shrinkage(results: "Results") -> Found:
+def shrinkage(results: "Results") -> Found:
     shares = results.fit.details.get("shrinkage")
     if not shares:
         return None
@@ -263,7 +263,7 @@ def _shrinkage(results: "Results") -> Found:
     return status, status, {"share": show(shares[name], "share"), "name": name, "few": few}
 
 
-def _converged(results: "Results") -> Found:
+def converged(results: "Results") -> Found:
     fit = results.fit
     gain = fit.details.get("gain", float("nan"))
     if not fit.converged:
@@ -273,7 +273,7 @@ def _converged(results: "Results") -> Found:
     return "good", "good", {"gain": show(max(gain, 1e-12), "p")}
 
 
-def _starts(results: "Results") -> Found:
+def starts(results: "Results") -> Found:
     n, agreed = (results.fit.details.get(name, 0) for name in ("n_starts", "n_agreed"))
     if n < 2:
         return None
@@ -281,7 +281,7 @@ def _starts(results: "Results") -> Found:
     return status, status, {"agreed": agreed, "n": n}
 
 
-def _runner_up(results: "Results") -> Found:
+def order(results: "Results") -> Found:
     if "runner_up" not in results.fit.details:
         return None
     rival = results.fit.details["runner_up"]
@@ -292,7 +292,7 @@ def _runner_up(results: "Results") -> Found:
     return status, status, {"gap": rival["gap"], "odds": odds, "order": order}
 
 
-def _ambiguous(results: "Results") -> Found:
+def ambiguous(results: "Results") -> Found:
     if "ambiguous" not in results.fit.details:
         return None
     rivals = results.fit.details["ambiguous"]
@@ -303,7 +303,7 @@ def _ambiguous(results: "Results") -> Found:
     return "warn", "warn", {"names": and_list(list(rivals)), "example": example}
 
 
-def _edges(results: "Results") -> Found:
+def edges(results: "Results") -> Found:
     q, note = results.edges["q_value"], results.edges.attrs["note"]
     if not len(q):
         return "note", "none", {}
@@ -314,7 +314,7 @@ def _edges(results: "Results") -> Found:
     return status, "tested", {"sure": sure, "n": len(q), "note": f" {_sentence(note)}" if note else ""}
 
 
-def _stability(results: "Results") -> Found:
+def bootstrap(results: "Results") -> Found:
     bootstrap = results.bootstrap
     if bootstrap is None:
         return None
@@ -326,24 +326,13 @@ def _stability(results: "Results") -> Found:
     return "good" if good else "note", "kept", values
 
 
-def _warnings(results: "Results") -> Found:
+def warnings(results: "Results") -> Found:
     said = " ".join(results.evidence.warnings)
     return ("warn", "said", {"said": said}) if said else None
 
 
-#: What returns each check, in the order in which a report lists them.
-CHECKS = {
-    "changed": _changed,
-    "counts": _counts,
-    "rank": _single_targets,
-    "membership": _membership,
-    "condition": _condition,
-    "shrinkage": _shrinkage,
-    "converged": _converged,
-    "starts": _starts,
-    "order": _runner_up,
-    "ambiguous": _ambiguous,
-    "edges": _edges,
-    "bootstrap": _stability,
-    "warnings": _warnings,
-}
+#: The checks in the order in which a report lists them; their words stand under the same names.
+CHECKS = (
+    changed, counts, rank, membership, condition, shrinkage, converged, starts, order, ambiguous, edges, bootstrap,
+    warnings,
+)  # fmt: skip

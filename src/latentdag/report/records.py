@@ -3,7 +3,6 @@
 Lists have one record per item. The graph is boxes and curves in pixels, ready to be drawn as SVG.
 """
 
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
@@ -13,7 +12,7 @@ from latentdag.data import labels as lb
 from latentdag.design import power
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
-from latentdag.pl import Layout, layered, short, text_width
+from latentdag.pl import Point, layered, short, text_width
 
 if TYPE_CHECKING:
     from latentdag.report.results import Results
@@ -26,37 +25,30 @@ SEARCHED_UP_TO = 8
 
 def context_records(results: "Results") -> list[Record]:
     """Return one record per context, the control first."""
-    fit, m, evidence = results.fit, results.moments, results.evidence
-    labels: list[Hashable] = list(m.contexts if m is not None else fit.model.contexts)
-    counts = dict(zip(fit.model.contexts, fit.counts, strict=True))
-    counts |= {} if m is None else {c: int(n) for c, n in zip(m.contexts, m.counts, strict=True)}
-    shrinkage, changed = fit.details.get("shrinkage", {}), fit.details.get("changed", {})
+    fit, evidence, contexts = results.fit, results.evidence, results.contexts
+    membership = evidence.membership
     fitted = dict(zip(fit.model.contexts, lb.text_names(fit.model.contexts), strict=True))
-    summary = None if evidence.membership is None else evidence.membership.summary
     records = []
-    for text, context in zip(lb.text_names(labels), labels, strict=True):
+    for text, (context, samples) in zip(lb.text_names(list(contexts)), contexts.items(), strict=True):
         change = fit.model.interventions.get(context)
-        role = "control" if context == fit.model.control else change.kind if change else "left out of the fit"
+        tested = fit.details.get("changed", {}).get(fitted.get(context), {})
         record = {
             "context": text,
-            "role": role,
-            "samples": counts[context],
+            "role": "control" if context == fit.model.control else change.kind if change else "left out of the fit",
+            "samples": samples,
             "targets": list(change.targets) if change else [],
             "idle": context in fit.idle if change else None,
-            "p_changed": changed.get(fitted.get(context), {}).get("p_holm"),
-            "p_apart": changed.get(fitted.get(context), {}).get("p_apart_holm"),
+            "p_changed": tested.get("p_holm"),
+            "p_apart": tested.get("p_apart_holm"),
             "directions": evidence.directions(context),
-            "p_rank_0": evidence.p_value(context, 0),
-            "p_rank_1": evidence.p_value(context, 1),
+            **{f"p_rank_{rank}": evidence.p_value(context, rank) for rank in (0, 1)},
             "p_allowed": evidence.p_value(context, evidence.allowed.get(context, 2)),
-            "misfit": None if evidence.membership is None else evidence.membership.omnibus.misfit.get(context),
-            "gain": None,
-            "decision": "",
-            "reason": "",
-            "shrinkage": shrinkage.get(fitted.get(context)),
+            "misfit": None if membership is None else membership.omnibus.misfit.get(context),
+            **{"gain": None, "decision": "", "reason": ""},
+            "shrinkage": fit.details.get("shrinkage", {}).get(fitted.get(context)),
         }
-        if summary is not None and context in summary.index:
-            row = lb.row_of(summary, context)
+        if membership is not None and context in membership.summary.index:
+            row = lb.row_of(membership.summary, context)
             record |= {name: row[name] for name in ("gain", "decision", "reason", "rho")}
         records.append(record)
     return records
@@ -64,16 +56,12 @@ def context_records(results: "Results") -> list[Record]:
 
 def edge_records(results: "Results") -> list[Record]:
     """Return one record per edge, the strongest first."""
-    table = results.standardized
-    within = {(r.column, r.row): r for r in table[table["quantity"] == "weight"].itertuples()}
-    resampled = None if results.bootstrap is None else results.bootstrap.edges.set_index(["source", "target"])
-    share = {} if resampled is None else resampled["frequency"].to_dict()
-    edges = []
-    for edge in results.edges.to_dict("records"):
-        pair = edge["source"], edge["target"]
-        edge |= {"standardized_lower": within[pair].lower, "standardized_upper": within[pair].upper}
-        edges.append(edge | {"bootstrap_frequency": share.get(pair)} if share else edge)
-    return sorted(edges, key=lambda edge: -abs(edge["standardized_weight"]))
+    pair, ends = ["source", "target"], {"lower": "standardized_lower", "upper": "standardized_upper"}
+    table = results.edges.merge(results.between("weight").rename(columns=ends)[[*pair, *ends.values()]], "left", pair)
+    if results.bootstrap is not None:
+        share = results.bootstrap.edges.rename(columns={"frequency": "bootstrap_frequency"})
+        table = table.merge(share[[*pair, "bootstrap_frequency"]], "left", pair)
+    return table.sort_values("standardized_weight", key=lambda weight: -weight.abs(), kind="stable").to_dict("records")
 
 
 def plan_records(fit: Fit) -> list[Record]:
@@ -92,14 +80,11 @@ def plan_records(fit: Fit) -> list[Record]:
 
 def effect_records(results: "Results") -> list[Record]:
     """Return one record per total effect between latents of unit variance, the strongest first."""
-    table, graph, idle = results.standardized, results.fit.graph, set(results.fit.idle_latents)
-    effects = [
-        {"source": r.column, "target": r.row, "effect": r.estimate, "lower": r.lower, "upper": r.upper,
-         "direct": graph.has_edge(r.column, r.row)}
-        for r in table[table["quantity"] == "total_effect"].itertuples()
-        if idle.isdisjoint((r.column, r.row))
-    ]  # fmt: skip
-    return sorted(effects, key=lambda effect: -abs(effect["effect"]))
+    table, idle = results.between("total_effect"), results.fit.idle_latents
+    table = table[~table["source"].isin(idle) & ~table["target"].isin(idle)].rename(columns={"estimate": "effect"})
+    table["direct"] = [results.fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
+    table = table.sort_values("effect", key=lambda effect: -effect.abs(), kind="stable")
+    return table[["source", "target", "effect", "lower", "upper", "direct"]].to_dict("records")
 
 
 def latent_records(fit: Fit, edges: list[Record], n_features: int) -> list[Record]:
@@ -161,17 +146,14 @@ def _interventions(scaled: LatentModel, name: str) -> list[Record]:
     ]  # fmt: skip
 
 
-Edge = tuple[str, str]
-Point = tuple[float, float]
-
 #: Height of a node, room around the drawing, and room between two nodes.
 HEIGHT, MARGIN, GAP = 30.0, 24.0, 16.0
 
 #: Room that a bend takes across: at least, at most, and all those of a row together.
 BEND = (10.0, 22.0, 220.0)
 
-#: Latents that a row may hold: the page is wide, and scrolls.
-ROW_LENGTH = 12
+#: Room between edges that meet at a node.
+PORT = 10.0
 
 #: Characters of a name that a node shows; the full name is in its details.
 LABEL = 14
@@ -188,7 +170,7 @@ def graph_drawing(latents: list[Record], edges: list[Record]) -> Record:
     graph.add_nodes_from(labels)
     pairs = [(edge["source"], edge["target"]) for edge in edges]
     graph.add_edges_from(pairs)
-    layout = layered(graph, {name: width + GAP for name, width in widths.items()}, BEND, ROW_LENGTH)
+    layout = layered(graph, {name: width + GAP for name, width in widths.items()}, BEND)
     step = HEIGHT + min(36.0 + 2.2 * len(edges) / (layout.height + 1), 90.0)
     width, height = layout.width + 2 * MARGIN, step * layout.height + HEIGHT + 2 * MARGIN
     drawn = layout.moved(MARGIN, MARGIN + HEIGHT / 2, step, round(width, 1), round(height, 1))
@@ -197,36 +179,19 @@ def graph_drawing(latents: list[Record], edges: list[Record]) -> Record:
          "y": round(drawn.place[name][1], 1), "width": widths[name], "layer": layout.place[name][1]}
         for name in labels
     ]  # fmt: skip
+    reach = dict.fromkeys(labels, (HEIGHT / 2 + 2, HEIGHT / 2))
     return {
         "width": drawn.width,
         "height": drawn.height,
         "threshold": _first_threshold(edges, len(labels)),
         "nodes": nodes,
-        "paths": [_curve(points) for points in _points(drawn, pairs, widths)],
+        "paths": [_svg_path(route) for route in drawn.routes(pairs, widths, reach, PORT)],
     }
 
 
-def _points(drawn: Layout, pairs: list[Edge], widths: dict[str, float]) -> list[list[Point]]:
-    """Return the points of each edge, from the lower side of its cause to the upper side of its effect."""
-    chains = [[drawn.place[cause], *drawn.bends[cause, effect], drawn.place[effect]] for cause, effect in pairs]
-    leaving = _ports([cause for cause, _ in pairs], [chain[1][0] for chain in chains], widths)
-    entering = _ports([effect for _, effect in pairs], [chain[-2][0] for chain in chains], widths)
-    paths = []
-    for (start, *bends, end), out, into in zip(chains, leaving, entering, strict=True):
-        points = [(start[0] + out, start[1] + HEIGHT / 2), *bends, (end[0] + into, end[1] - HEIGHT / 2 - 2)]
-        paths.append([(round(x, 1), round(y, 1)) for x, y in points])
-    return paths
-
-
-def _ports(names: list[str], towards: list[float], widths: dict[str, float]) -> list[float]:
-    """Return the offset of each edge from the middle of its node, so that edges that meet there stand side by side."""
-    offset = [0.0] * len(names)
-    for name in set(names):
-        meeting = sorted((k for k, other in enumerate(names) if other == name), key=lambda k: (towards[k], k))
-        space = min(10.0, (widths[name] - 14) / len(meeting))
-        for place, k in enumerate(meeting):
-            offset[k] = space * (place - (len(meeting) - 1) / 2)
-    return offset
+def _svg_path(route: list[Point]) -> str:
+    first, *rest = (f"{round(x, 1):g},{round(y, 1):g}" for x, y in route)
+    return f"M{first}C{' '.join(rest)}"
 
 
 def _first_threshold(edges: list[Record], n: int) -> float:
@@ -235,14 +200,3 @@ def _first_threshold(edges: list[Record], n: int) -> float:
         return 0.0
     strength = sorted((abs(edge["standardized_weight"]) for edge in edges), reverse=True)
     return float(np.floor(100 * strength[2 * n]) / 100)
-
-
-def _curve(points: list[tuple[float, float]]) -> str:
-    """Return a smooth SVG path that leaves and enters vertically."""
-    (x, y), *rest = points
-    text = f"M{x:g},{y:g}"
-    for a, b in rest:
-        middle = round((y + b) / 2, 1)
-        text += f"C{x:g},{middle:g} {a:g},{middle:g} {a:g},{b:g}"
-        x, y = a, b
-    return text

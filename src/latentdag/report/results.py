@@ -9,19 +9,20 @@ The functions at the end say how: methods in words, whom to cite, versions, and 
 
 import os
 import platform
+from collections.abc import Hashable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from latentdag import __version__
+from latentdag import __version__, pl
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
-from latentdag.data.store import to_plain, write_atomically
+from latentdag.data.store import to_plain
 from latentdag.data.stream import Samples
 from latentdag.errors import clear_numerics
 from latentdag.inference.membership import MembershipTest
@@ -31,9 +32,12 @@ from latentdag.methods.result import Fit
 from latentdag.methods.verdict import idle_reasons
 from latentdag.report import records
 from latentdag.report.checks import Evidence, all_checks, gather, overall
-from latentdag.report.text import WORDS, to_html, to_json, to_markdown
+from latentdag.report.text import WORDS, to_html, to_json, to_markdown, write_page
 from latentdag.uncertainty.edges import edge_table
 from latentdag.uncertainty.standard_errors import Uncertainty
+
+#: Packages that compute, and their modules.
+PACKAGES = {name: name for name in ("numpy", "scipy", "pandas", "networkx")} | {"scikit-learn": "sklearn"}
 
 #: Raised when the shape of the dict changes.
 FORMAT = 1
@@ -109,6 +113,18 @@ class Results:
         """Intervals of weights and total effects between latents of unit variance."""
         return self.uncertainty.intervals(self.level, "unit-variance", ["weight", "total_effect"])
 
+    def between(self, quantity: str) -> pd.DataFrame:
+        """Return those of one quantity, from ``source`` to ``target``."""
+        table = self.standardized[self.standardized["quantity"] == quantity]
+        return table.rename(columns={"column": "source", "row": "target"})
+
+    @property
+    def contexts(self) -> dict[Hashable, int]:
+        """All contexts with their samples, the control first; also those that were left out of the fit."""
+        fitted = dict(zip(self.fit.model.contexts, self.fit.counts, strict=True))
+        m = self.moments
+        return fitted if m is None else dict(zip(m.contexts, m.counts.tolist(), strict=True))
+
     @cached_property
     def evidence(self) -> Evidence:
         """What the rank tests and the membership test found, or why they were not made."""
@@ -124,19 +140,27 @@ class Results:
     def tables(self) -> dict[str, pd.DataFrame]:
         """Tables for files, by name: edges, unmixing, intervals, targets and, with a bootstrap, stability."""
         model = self.fit.model
-        unmixing = pd.DataFrame(model.unmixing, columns=list(model.feature_names))
         hits = zip(lb.text_names(model.contexts)[1:], model.interventions.values(), strict=True)
+        pairs = [(text, name) for text, change in hits for name in change.targets]
+        unmixing = pd.DataFrame(model.unmixing, index=model.latents, columns=list(model.feature_names))
         made = {
             "edges": self.edges,
-            "unmixing": pd.concat([pd.Series(list(model.latents), name="latent"), unmixing], axis=1),
+            "unmixing": unmixing.reset_index(names="latent"),
             "intervals": self.uncertainty.intervals(self.level, "paper"),
-            "targets": pd.DataFrame(
-                [(text, name) for text, change in hits for name in change.targets], columns=["context", "latent"]
-            ),
+            "targets": pd.DataFrame(pairs, columns=["context", "latent"]),
         }
+        return made if self.bootstrap is None else {**made, "stability": self.bootstrap.summary.reset_index()}
+
+    def figures(self) -> Iterator[tuple[str, Any]]:
+        """Yield the figures for files after their names, each drawn when it is asked for."""
+        yield "latent-graph", pl.latent_graph(self.fit, table=self.edges).figure
+        yield "mixing", pl.mixing(self.fit).figure
+        if self.moments is not None:
+            yield "spectra", pl.spectra(self.moments).figure
+        if len(self.edges):
+            yield "edges", pl.edges(self.fit, table=self.edges).figure
         if self.bootstrap is not None:
-            made["stability"] = self.bootstrap.summary.reset_index()
-        return made
+            yield "order-stability", pl.order_stability(self.bootstrap).figure
 
     @cached_property
     def report(self) -> dict[str, Any]:
@@ -158,9 +182,7 @@ class Results:
                     "contexts": len(fit.model.contexts),
                     "samples": fit.n_samples,
                     "edges": fit.graph.number_of_edges(),
-                    "method": fit.method,
-                    "loglik": fit.loglik,
-                    "bic": fit.bic,
+                    **{name: getattr(fit, name) for name in ("method", "loglik", "bic")},
                 },
                 "level": self.level,
                 "verdict": overall(checks, idle_reasons(fit), fit.verdict.notes),
@@ -234,15 +256,13 @@ def write(fit: Fit | Results, path: str | os.PathLike[str], moments: Any = None,
     **options
         title, tests, bootstrap, data, level, n_features, seed, created: see :class:`latentdag.report.Results`.
     """
-    path = Path(path)
-    makers = {".html": to_html, ".htm": to_html, ".json": to_json, ".md": to_markdown}
-    if path.suffix.lower() not in makers:
-        raise ValueError(f"{path}: a report ends in .html, .json or .md, not in {path.suffix!r}")
     results = fit if isinstance(fit, Results) else Results(fit, moments, **options)
-    text = makers[path.suffix.lower()](results.report)
-    # a lone surrogate in a title has no UTF-8; as a character reference it cannot stop the report
-    write_atomically(path, lambda file: file.write(text.encode("utf-8", "xmlcharrefreplace")))
-    return path
+    makers = {
+        ".html": lambda: to_html(results.report),
+        ".json": lambda: to_json(results.report),
+        ".md": lambda: to_markdown(results.report),
+    }
+    return write_page(path, makers)
 
 
 def _stability(bootstrap: Bootstrap) -> records.Record:
@@ -298,13 +318,8 @@ def citation() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of every package that computes."""
-    found = {"latentdag": __version__, "Python": platform.python_version()}
-    for name in ("numpy", "scipy", "pandas", "networkx", "scikit-learn"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # running from a bundle without metadata
-            found[name] = "unknown"
-    return found
+    found = {package: str(import_module(module).__version__) for package, module in PACKAGES.items()}
+    return {"latentdag": __version__, "Python": platform.python_version(), **found}
 
 
 def moments_hash(m: Moments) -> str:

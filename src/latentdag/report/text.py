@@ -9,11 +9,14 @@ forbids every load: a label that slipped through would still not run.
 import base64
 import hashlib
 import json
+import os
 import re
 import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from latentdag.data.store import packaged
+from latentdag.data.store import packaged, write_atomically
 from latentdag.optional import optional
 
 #: Rows of a table beyond which markdown is not read.
@@ -87,6 +90,19 @@ def filled(template: str, **values: Any) -> str:
     environment.filters |= {"show": show, "digest": _digest}
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return str(environment.from_string(packaged(template)).render(**values))
+
+
+def write_page(path: str | os.PathLike[str], makers: Mapping[str, Callable[[], str]]) -> Path:
+    """Write a page whole or not at all, as the maker for the ending of its path gives it."""
+    path = Path(path)
+    make = makers.get({".htm": ".html"}.get(path.suffix.lower(), path.suffix.lower()))
+    if make is None:
+        *most, last = makers
+        raise ValueError(f"{path}: the page ends in {', '.join(most)} or {last}, not in {path.suffix!r}")
+    text = make()
+    # a lone surrogate in a title has no UTF-8; as a character reference it cannot stop the page
+    write_atomically(path, lambda file: file.write(text.encode("utf-8", "xmlcharrefreplace")))
+    return path
 
 
 def _digest(text: str) -> str:

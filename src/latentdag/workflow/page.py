@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentdag.data.store import to_plain, write_atomically
-from latentdag.pl import LINE, NEUTRAL, axes, draw_rows, latent_graph, name_width, save, short
-from latentdag.report import citation, filled, latent_records, show, versions
+from latentdag.data.store import to_plain
+from latentdag.pl import NEUTRAL, forest, latent_graph, save, short
+from latentdag.report import citation, filled, latent_records, show, versions, write_page
 from latentdag.workflow.steps import WORDS, Workflow
 
 if TYPE_CHECKING:
@@ -30,13 +30,9 @@ N_GENES = 4
 
 def write(found: Workflow, path: str | os.PathLike[str], report_link: str | None = None) -> Path:
     """Write the page as ``.html`` or ``.md``, whole or not at all."""
-    path = Path(path)
-    makers = {".html": to_html, ".md": to_markdown}
-    if path.suffix not in makers:
-        raise ValueError(f"{path}: the page ends in .html or .md, not in {path.suffix!r}")
-    text = makers[path.suffix](found, report_link)
-    write_atomically(path, lambda file: file.write(text.encode("utf-8", "xmlcharrefreplace")))
-    return path
+    return write_page(
+        path, {".html": lambda: to_html(found, report_link), ".md": lambda: to_markdown(found, report_link)}
+    )
 
 
 def to_html(found: Workflow, report_link: str | None = None) -> str:
@@ -163,19 +159,14 @@ def hazard_forest(
     title : optional
     """
     tested = table[table["p_value"].notna()].sort_values("p_value", kind="stable")
-    shown = tested.iloc[:n]
-    names = [short(name) for name in shown.index]
-    ax = axes(ax, 3.8 + name_width(names, 8), 1.3 + LINE * max(len(names), 3))
-    marked = shown["significant"]
-    drawn = shown.assign(sure=marked, colour=np.where(marked, RED, NEUTRAL))
-    draw_rows(ax, names, drawn, "hazard_ratio", origin=1.0)
-    _ratio_axis(ax, shown)
-    alpha, level = table.attrs.get("alpha", 0.1), table.attrs.get("level", 0.95)
-    ax.set_xlabel(
-        f"hazard ratio per s.d., {100 * level:g} % interval\nred: false-discovery rate below {alpha:g}", fontsize=9
+    marked, alpha, level = tested["significant"], table.attrs.get("alpha", 0.1), table.attrs.get("level", 0.95)
+    rows = tested.assign(
+        name=[short(name) for name in tested.index], sure=marked, colour=np.where(marked, RED, NEUTRAL)
     )
-    cut = f"the {len(shown)} smallest p-values of {len(tested)}" if len(shown) < len(tested) else None
-    ax.set_title("\n".join(text for text in (title, cut) if text), fontsize=10)
+    words = f"hazard ratio per s.d., {100 * level:g} % interval\nred: false-discovery rate below {alpha:g}"
+    cut = f"the {n} smallest p-values of {len(tested)}"
+    ax = forest(rows, "hazard_ratio", ax, n=n, origin=1.0, across=words, title=title, cut=cut)
+    _ratio_axis(ax, tested.iloc[:n])
     return ax
 
 

@@ -93,6 +93,18 @@ class Workflow:
         """Latents associated with survival at the false-discovery rate."""
         return [str(name) for name in self.latents.index[self.latents["significant"]]]
 
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Tables for files, by name: Cox regressions, scores, contexts and genes."""
+        return {
+            "survival-latents": self.latents.reset_index(names="latent"),
+            "survival-genes": self.genes.reset_index(names="gene"),
+            "survival-random": self.random.reset_index(names="mixture"),
+            "scores": self.scores.reset_index(names="patient"),
+            "membership": self.membership.summary.assign(unchanged=self.unchanged).reset_index(),
+            "genes": self.choice.table.reset_index(),
+        }
+
     def sentences(self) -> list[str]:
         """Return what was found, in words that the numbers carry."""
         m, marked, words = self.moments, self.significant, WORDS["said"]
@@ -120,16 +132,12 @@ class Workflow:
         """Return what speaks against latents that are associated with survival."""
         silent = {c for c, p in self.unchanged.items() if not p <= 0.05}
         done = self.fit.model.interventions.items()
-        hits = {name: {context for context, value in done if name in value.targets} for name in self.fit.latents}
+        hits = {name: {context for context, value in done if name in value.targets} for name in self.significant}
         said = []
-        for contexts, why in (
-            (silent, "where nothing was seen to change but the mean"),
-            (set(self.membership.drop), "where more than one latent changes"),
-        ):
-            names = [name for name in self.significant if hits[name] <= contexts]
-            if names:
-                come = "comes from a context" if len(names) == 1 else "come from contexts"
-                said.append(f"Of these, {', '.join(names)} {come} {why}.")
+        for kind, contexts in (("mean_only", silent), ("several", set(self.membership.drop))):
+            names = [name for name, hit in hits.items() if hit <= contexts]
+            come = "comes from a context" if len(names) == 1 else "come from contexts"
+            said += [WORDS["doubts"][kind].format(names=", ".join(names), come=come)] if names else []
         return said
 
 
