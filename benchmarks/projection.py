@@ -37,9 +37,9 @@ def problem(d, p, seed):
 def run_ours(Theta):
     """What ``ld.fit(m, method="projection")`` does with precision matrices: go to their range, then Algorithm 6."""
     U = range_basis(Theta[0])
-    found = ours(np.array([symmetrize(U.T @ T @ U) for T in Theta]))
-    H = found.U @ U.T
-    return H / max_entry_scale(H)[:, None], np.argsort(found.contexts), found.order
+    H, _, contexts, order = ours(np.array([symmetrize(U.T @ T @ U) for T in Theta]))
+    H = H @ U.T
+    return H / max_entry_scale(H)[:, None], np.argsort(contexts), order
 
 
 def cpu(function, *args, repeats=1):

@@ -28,8 +28,6 @@ Same decisions, less work than a literal transcription:
 * Cholesky factors of ``(Q†)ᵀ Θ_k Q†`` come from QR factors of ``F_k Q†``, ``F_kᵀF_k = Θ_k``, which cannot break down.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from latentdag.core.context_error import ContextError
@@ -47,29 +45,9 @@ from latentdag.core.linalg import (
 _TINY = 1e-200
 
 
-@dataclass(frozen=True)
-class Projection:
-    """Answer of Algorithm 6, in the row scaling where every λ is one.
-
-    Attributes
-    ----------
-    U : (d, r)
-        Unmixing rows ``u = λ h``.
-    B_0 : (d, d)
-        Upper triangular structural matrix of the control.
-    contexts : (d,)
-        The context 1..K assigned to each latent by the largest row of ``C_k − C_0``.
-    order : (d, d) bool
-        The partial order of Algorithm 4 between the latents.
-    """
-
-    U: Array
-    B_0: Array
-    contexts: IntArray
-    order: BoolArray
-
-
-def iterative_difference_projection_finite_sample(Theta: Array, gamma: float = 0.99) -> Projection:
+def iterative_difference_projection_finite_sample(
+    Theta: Array, gamma: float = 0.99
+) -> tuple[Array, Array, IntArray, BoolArray]:
     """Return unmixing, structural matrix, targets and order from noisy precision matrices (Algorithm 6).
 
     Parameters
@@ -78,6 +56,17 @@ def iterative_difference_projection_finite_sample(Theta: Array, gamma: float = 0
         Precision matrices, the control first, all positive definite, K ≤ r.
     gamma : float
         Share of the squared singular values that the first must have for a matrix to count as rank one.
+
+    Returns
+    -------
+    U : (d, r)
+        Rows ``u = λ h``: the unmixing in the scaling where every λ is one.
+    B_0 : (d, d)
+        Upper triangular structural matrix of the control in that scaling.
+    contexts : (d,)
+        The context 1..K assigned to each latent by the largest row of ``C_k − C_0``.
+    order : (d, d) bool
+        The partial order of Algorithm 4 between the latents.
     """
     K = len(Theta) - 1
     factors = np.array([upper_factor(T, context=k) for k, T in enumerate(Theta)])
@@ -93,7 +82,7 @@ def iterative_difference_projection_finite_sample(Theta: Array, gamma: float = 0
         contexts[i], R[i] = k, C[k, i]
     U = R @ Q
     B_0 = triangular_of_product(factors[0] @ right_inverse(U))
-    return Projection(U, B_0, contexts, order)
+    return U, B_0, contexts, order
 
 
 def identify_partial_order_finite_sample(Delta: Array, gamma: float) -> tuple[Array, BoolArray]:

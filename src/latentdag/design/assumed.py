@@ -21,6 +21,7 @@ from latentdag.data.checks import whole_number
 from latentdag.methods.options import Options
 from latentdag.methods.result import Fit
 from latentdag.model.model import LatentModel
+from latentdag.uncertainty.edges import edges_in_order
 from latentdag.uncertainty.standard_errors import NOT_MAXIMUM
 
 #: Cells of a context below which no fit can be made.
@@ -76,10 +77,7 @@ class Assumed:
         """Source, target and standardized weight of every edge; the index is its row among all weights."""
         table = self.fit.uncertainty().table("unit-variance", ["weight"])
         table = table.rename(columns={"column": "source", "row": "target", "estimate": "weight"})
-        shown = [self.fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
-        place = {name: i for i, name in enumerate(self.fit.order)}
-        table = table.loc[shown, ["source", "target", "weight"]]
-        return table.sort_values(["source", "target"], key=lambda names: names.map(place))
+        return edges_in_order(self.fit, table[["source", "target", "weight"]])
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:

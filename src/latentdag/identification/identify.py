@@ -228,11 +228,9 @@ def model_of_rows(
     """
     names = _row_names(row_contexts, labels)
     means = np.zeros((len(labels), U.shape[1])) if means is None else means
-    row = {int(k): i for i, k in enumerate(row_contexts)}
     interventions = {
-        label: Intervention(names[row[k]], variance=1.0, shift=float(U[row[k]] @ (means[k] - means[0])))
-        for k, label in enumerate(labels)
-        if k in row
+        labels[k]: Intervention(names[i], variance=1.0, shift=float(U[i] @ (means[k] - means[0])))
+        for k, i in sorted(zip(row_contexts, range(len(names)), strict=True))
     }
     return LatentModel.from_structural(
         U,

@@ -21,9 +21,10 @@ from latentdag.data.checks import check_probability
 from latentdag.data.moments import Moments
 from latentdag.data.stream import Samples
 from latentdag.errors import LatentDAGWarning, clear_numerics
-from latentdag.inference.omnibus import Joint, LeftOut, Omnibus, joint_fit, leave_out, no_covariance, omnibus_of
+from latentdag.inference.omnibus import LeftOut, joint_fit, leave_out, no_covariance
 from latentdag.inference.ranks import p_value_column, rank_test
 from latentdag.methods.fitting import fit as run_fit
+from latentdag.methods.joint import Joint, Omnibus, omnibus_of
 from latentdag.methods.result import Fit
 
 #: Contexts up to which the model is fitted for the omnibus test without being asked.
@@ -44,7 +45,7 @@ class MembershipTest:
         ``p_value`` of rank ≤ 2; ``holm``, adjusted so that a decision at alpha is wrong for any context at all with at
         most that probability; ``q_value``, by Benjamini and Hochberg; ``reject_fwer`` and ``reject_fdr``, whether the
         rank tests reject by either; ``rho`` and ``rho_above``, the paper's ratio and whether it exceeds the threshold;
-        ``misfit``, how far one model for all is off in this context (see :class:`latentdag.inference.omnibus.Omnibus`);
+        ``misfit``, how far one model for all is off in this context (see :class:`latentdag.methods.joint.Omnibus`);
         ``gain``, the share of all misfit that goes if this context is left out, after a refusal; ``decision``: "keep",
         "drop" or "untested"; ``reason``.
     omnibus : Omnibus

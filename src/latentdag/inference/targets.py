@@ -11,7 +11,7 @@ cells an exact null hypothesis is always rejected; the effect sizes say whether 
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,15 +25,8 @@ from latentdag.data.checks import check_probability
 from latentdag.data.moments import Moments
 from latentdag.data.stream import Samples, deviations
 from latentdag.errors import clear_numerics
+from latentdag.methods.result import Fit
 from latentdag.uncertainty.standard_errors import BLOCK, Uncertainty
-
-if TYPE_CHECKING:
-    from latentdag.methods.result import Fit
-
-COLUMNS = [
-    "context", "latent", "shift", "log_variance_ratio", "parent_correlation", "statistic", "dof", "p_value", "q_value",
-    "is_target",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +74,7 @@ class TargetTest:
 
 @clear_numerics
 def find_targets(
-    fit: "Fit",
+    fit: Fit,
     m: Moments,
     contexts: Sequence[Hashable] | None = None,
     *,
@@ -138,7 +131,7 @@ def find_targets(
 
 @clear_numerics
 def off_targets(
-    fit: "Fit", m: Moments, *, means: bool | None = None, alpha: float = 0.05, data: Samples | None = None
+    fit: Fit, m: Moments, *, means: bool | None = None, alpha: float = 0.05, data: Samples | None = None
 ) -> TargetTest:
     """Test the contexts of a fit for effects on latents that they are supposed to leave alone.
 
@@ -180,7 +173,7 @@ def off_targets(
     return _tested(uncertainty, m, list(fit.model.interventions), means, alpha, data, by_context=False)
 
 
-def _checked(fit: "Fit", m: Moments, data: Samples | None) -> Uncertainty:
+def _checked(fit: Fit, m: Moments, data: Samples | None) -> Uncertainty:
     """Return the uncertainty of a fit; ``ValueError`` if it has none, or if the moments are of other features."""
     fit.seen_by(m)  # refuses other features
     uncertainty = fit.uncertainty(data)
@@ -226,7 +219,7 @@ class _Asked:
         return cls(context, int(m.counts[row]), moments, (mean, left + N), N, k, model.interventions[context].targets)
 
 
-def _counting(fit: "Fit", m: Moments) -> np.ndarray:
+def _counting(fit: Fit, m: Moments) -> np.ndarray:
     """Return by how much noise that is known in contexts (K+1, p) exceeds its mean over those of the fit."""
     if m.noise is None:
         return np.zeros_like(m.means)
@@ -255,7 +248,8 @@ def _tested(
     asked = [_Asked.of(uncertainty, m, counting, context) for context in contexts]
     sampled = {} if data is None else _sampling_covariances(uncertainty, m, asked, data)
     rows = _tests(uncertainty, asked, sampled, means)
-    table = pd.DataFrame(rows, columns=COLUMNS[:8])
+    names = ["context", "latent", "shift", "log_variance_ratio", "parent_correlation", "statistic", "dof", "p_value"]
+    table = pd.DataFrame(rows, columns=names)
     table["context"] = lb.as_index([row[0] for row in rows])
     families = table.groupby("context", sort=False).indices.values() if by_context else [np.arange(len(table))]
     table["q_value"] = np.nan

@@ -81,7 +81,7 @@ def fit(
     # steps of a search that leave the numbers are turned down like any that lead nowhere; the model must be finite
     with np.errstate(all="ignore"):
         if method == "likelihood":
-            found = fit_likelihood(m, chosen, start=start, n_jobs=n_jobs, progress=progress)
+            found = fit_likelihood(m, chosen, start=start, n_jobs=n_jobs, progress=progress, data=data)
         elif start is not None:
             raise TypeError(f"method {method!r} searches nothing, so it takes no start")
         else:

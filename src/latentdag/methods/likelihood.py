@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 
 from latentdag.core.context_error import ContextError
+from latentdag.core.goodness import Goodness
 from latentdag.core.graphs import FittedGraph, Rules, fit_graph, fit_pruned, perfect_rows
 from latentdag.core.linalg import complement, independent_rows
 from latentdag.core.orders import fit_flag
@@ -16,8 +17,10 @@ from latentdag.core.search import Found, Rival, climb_from, conclude
 from latentdag.core.target_sets import ContextMoments
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
+from latentdag.data.stream import Samples
 from latentdag.methods.assembly import finish
 from latentdag.methods.design import Prepared, edge_rules, prepare
+from latentdag.methods.joint import joint_model, omnibus_of
 from latentdag.methods.learn import Learn, Learned, learn_targets, looks_otherwise
 from latentdag.methods.options import DEFAULT, Options
 from latentdag.methods.result import Fit
@@ -25,6 +28,15 @@ from latentdag.methods.rivals import with_rivals
 from latentdag.methods.starts import Start, context_pairs, given_start, make_starts
 from latentdag.model.model import LatentModel
 from latentdag.progress import Progress
+
+#: p-value of one model for all contexts from which on a verdict says that the data refuse it.
+REFUSED = 0.01
+
+#: Share of a covariance that is borrowed from the other contexts above which the model is not tested.
+BORROWED = 0.01
+
+#: Nats beyond what noise explains that no better order near the one that was found makes up for.
+HOPELESS = 300.0
 
 
 def fit_likelihood(
@@ -35,6 +47,7 @@ def fit_likelihood(
     only_start: bool = False,
     n_jobs: int | None = None,
     progress: bool | None = None,
+    data: Samples | None = None,
 ) -> Fit:
     """Fit by maximum likelihood.
 
@@ -51,6 +64,8 @@ def fit_likelihood(
         Processes for the starts, as in joblib; the answer does not depend on it.
     progress : bool, optional
         A bar on stderr once the fit takes more than a few seconds; by default only where that is a terminal.
+    data : (X, contexts), optional
+        The samples behind the moments: with them a refusal of the model holds for any law of the noises.
     """
     if (
         options.means and not m.has_means
@@ -87,6 +102,7 @@ def fit_likelihood(
     if rules.rest and options.graph is None and options.order is None:
         found, rivals = with_rivals(prepared, found, rules)
     fit = finish(m, prepared, found, told, rules.penalty, rivals)
+    fit = replace(fit, details={**fit.details, **_refusal(m, prepared, found, rules, options, data)})
     if learned is not None:
         return replace(fit, details={**fit.details, **learned.details})
     return replace(fit, details={**fit.details, **_targets_hint(m, prepared, found, options)})
@@ -139,6 +155,32 @@ def _targets_hint(m: Moments, prepared: Prepared, found: Found, options: Options
     M = np.vstack([M, complement((M @ data.about[0]).T).T])
     contexts = looks_otherwise(M, data, list(design.hits[1:]))
     return {"targets_hint": [lb.text_names(m.contexts[1:])[k] for k in contexts]} if contexts else {}
+
+
+def _refusal(
+    m: Moments, prepared: Prepared, found: Found, rules: Rules, options: Options, data: Samples | None
+) -> dict[str, Any]:
+    """Return how far off one model for all contexts is, if these data refuse it, and nothing if they do not.
+
+    Nor where nothing can be told: with few samples covariances are borrowed from other contexts, and what is set to a
+    value has no density.
+    """
+    best = found.best
+    if prepared.shrinkage.max() > BORROWED or "do" in prepared.kinds.values():
+        return {}
+    given = options.graph is not None or options.order is not None
+    permit = (lambda order: order == best.order) if given else rules.permit
+
+    def settled(found: Goodness) -> bool:
+        return found.p_value > REFUSED or found.nats > 0.5 * found.expected + HOPELESS
+
+    joint = joint_model(m, prepared, best.optimum.H, best.order, permit, settled)
+    if joint is None or joint.found.p_value > REFUSED:
+        return {}
+    test = omnibus_of(joint, data)
+    if not test.p_value <= REFUSED:
+        return {}
+    return {"refusal": {"p_value": test.p_value, "gaussian": not test.robust, "size": test.size}}
 
 
 def _search(

@@ -35,9 +35,9 @@ def fit_projection(m: Moments, options: Options) -> Fit:
     _check_counts(m, U.shape[1])
     with lb.naming_contexts(m.contexts):
         Theta = np.array([inverse(symmetrize(U.T @ S @ U), k) for k, S in enumerate(m.covariances)])
-        found = projection.iterative_difference_projection_finite_sample(Theta, options.gamma)
-    model = model_of_rows(found.U @ U.T, found.B_0, found.contexts, m.contexts, m.feature_names, m.means)
-    return _as_fit(m, model, order_graph(model.latents, found.order).edges, options)
+        H, B_0, contexts, above = projection.iterative_difference_projection_finite_sample(Theta, options.gamma)
+    model = model_of_rows(H @ U.T, B_0, contexts, m.contexts, m.feature_names, m.means)
+    return _as_fit(m, model, order_graph(model.latents, above).edges, options)
 
 
 def _as_fit(m: Moments, model: LatentModel, edges: Iterable[tuple[str, str]], options: Options) -> Fit:

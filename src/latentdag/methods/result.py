@@ -548,7 +548,7 @@ FILE = Layout(
             "runner_up?": {"order": [str], "gap": float}, "ambiguous?": {str: [object]},
             "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool,
             "ancestors?": [(str, str, finite)], "responses?": [(str, str, str, finite)],
-            "orientation?": {str: str},
+            "orientation?": {str: str}, "refusal?": {"p_value": float, "gaussian": bool, "size": str},
             "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str],
             "target_probability?": [(str, str, finite)], "shared_probability?": [(str, str, finite)],
             "target_rivals?": [(finite, {str: [str]})], "targets_explored?": bool, "targets_hint?": [str],

@@ -46,6 +46,11 @@ NOT_SHARED = "The contexts of {group} do not share a target: {which}."
 FEWER = "The data show {found} latents, not the {asked} that were asked for."
 STRENGTHS = "Partial interventions, of strengths that were told: {listed}{unsure}."
 UNSURE = "; the fit is for the middle of each range, and standard errors allow for the rest of it"
+REFUSED = (
+    "These data refuse the model (p = {p:.1g}{gaussian}): edges are those of an approximation. {size} "
+    "latentdag.membership_test says which contexts speak against it."
+)
+GAUSSIAN = ", samples taken as Gaussian"
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
 FINE = "Nothing speaks against this fit."
 
@@ -87,8 +92,15 @@ class Verdict:
 def verdict_of(fit: "Fit") -> Verdict:
     """Return the verdict on a fit: contexts that are idle come first."""
     converged = () if fit.converged else (NOT_CONVERGED,)
-    reasons = (*idle_reasons(fit), *_target_reasons(fit), *_unsettled(fit), *converged)
+    refusal = fit.details.get("refusal")
+    refused = () if refusal is None else (_refused(**refusal),)
+    reasons = (*idle_reasons(fit), *refused, *_target_reasons(fit), *_unsettled(fit), *converged)
     return Verdict(reasons, (*_target_notes(fit), *_noise_notes(fit), *_strength_notes(fit)))
+
+
+def _refused(p_value: float, gaussian: bool, size: str) -> str:
+    """Return the sentence of a model that the data refuse."""
+    return REFUSED.format(p=p_value, gaussian=GAUSSIAN if gaussian else "", size=size)
 
 
 def _target_reasons(fit: "Fit") -> Iterator[str]:

@@ -48,9 +48,8 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     found = uncertainty.table("paper", ["weight"])
     table = pd.DataFrame({"source": found["column"], "target": found["row"]})
     table["weight"], table["std_error"] = found["estimate"], found["std_error"]
-    sd = dict(zip(fit.latents, np.sqrt(np.diagonal(fit.model.law().latent_covariance)), strict=True))
-    table["standardized_weight"] = table["weight"] * table["source"].map(sd) / table["target"].map(sd)
-    error = uncertainty.table("unit-variance", ["weight"])["std_error"]
+    standardized = uncertainty.table("unit-variance", ["weight"])
+    table["standardized_weight"], error = standardized["estimate"], standardized["std_error"]
     table["z"] = np.where(np.isfinite(error), table["standardized_weight"] / error, np.nan)
     p_value = 2 * stats.norm.sf(np.abs(table["z"]))
     n_pairs = fit.model.n_latents * (fit.model.n_latents - 1) // 2
@@ -65,17 +64,21 @@ def edge_table(fit: "Fit", uncertainty: Uncertainty, level: float | None = None)
     if level is not None:
         both = uncertainty.intervals(level, "paper", ["weight"])  # the same rows, in the same order
         table = table.assign(lower=both["lower"], upper=both["upper"])
-    shown = [fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
-    table = table.loc[shown]  # idle latents carry none
+    table = edges_in_order(fit, table).reset_index(drop=True)
     soft = "ancestors" in fit.details and "responses" in fit.details and table["z"].isna()
     if np.any(soft):
         table = _with_relations(fit, table, soft)
-    position = {name: i for i, name in enumerate(fit.order)}
-    table = table.sort_values(["source", "target"], key=lambda column: column.map(position), ignore_index=True)
     notes = [found.attrs["note"], "" if fit.details.get("explored", True) else NOT_EXPLORED, why_not]
     notes += [OF_RELATIONS] if np.any(soft) else []
     table.attrs["note"] = "; ".join(filter(None, notes))
     return table
+
+
+def edges_in_order(fit: "Fit", table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a table of edges that the graph has (idle latents carry none), in the order of the fit."""
+    shown = [fit.graph.has_edge(*pair) for pair in zip(table["source"], table["target"], strict=True)]
+    position = {name: i for i, name in enumerate(fit.order)}
+    return table.loc[shown].sort_values(["source", "target"], key=lambda names: names.map(position))
 
 
 def _between_twins(fit: "Fit", source: str, target: str) -> bool:

@@ -27,6 +27,7 @@ from latentdag.core.likelihood import Noise, Span
 from latentdag.core.linalg import pseudo_inverse, scale_free_rank, symmetrize
 from latentdag.core.quantities import NAMES, POWERS, Block, Quantities
 from latentdag.core.small_samples import degrees_of_freedom, models_nearby, without_winners_curse
+from latentdag.data import labels as lb
 from latentdag.data.checks import check_probability
 from latentdag.data.stream import Samples, context_blocks
 from latentdag.model.model import LatentModel
@@ -224,8 +225,7 @@ def _warnings(fit: "Fit") -> Iterator[str]:
         yield NOT_CONVERGED
     few = [name for name, share in fit.details.get("shrinkage", {}).items() if share > SHRUNK]
     if few:
-        listed = ", ".join(map(repr, few[:5])) + (", …" if len(few) > 5 else "")
-        yield BORROWED.format(listed=listed, share=SHRUNK)
+        yield BORROWED.format(listed=lb.listed(few, 5), share=SHRUNK)
 
 
 def point_of(fit: "Fit", means: bool) -> Point:
