@@ -12,7 +12,9 @@
 ``closed_form``   every latent from its own context and the control, no search
 ``paper``         the paper's Algorithms 1–3 (exact) and 4–6 (projection)
 ``assembly``      from the core's optimum back to the user's features, names and units
+``joint``         one model for all contexts: do the data refuse it?
 ``result``        ``Fit``, what every method returns
+``orientation``   which way a latent grows
 ``verdict``       what to know before believing it
 ================  ==================================================================================
 """

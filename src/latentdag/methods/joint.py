@@ -1,7 +1,7 @@
 """One model for all contexts of a fit, each latent with every earlier one as a parent: does it explain them?
 
-Every fit asks, so that its verdict can say that the data refuse the model. :func:`latentdag.omnibus_test` asks again, of
-any fit (:mod:`latentdag.core.goodness`).
+Every fit asks, so that its verdict can say that the data refuse the model. :func:`latentdag.omnibus_test` asks again,
+of any fit (:mod:`latentdag.core.goodness`).
 """
 
 from collections.abc import Callable, Hashable, Mapping

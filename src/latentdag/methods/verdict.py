@@ -100,7 +100,7 @@ def verdict_of(fit: "Fit") -> Verdict:
 
 def _refused(p_value: float, gaussian: bool, size: str) -> str:
     """Return the sentence of a model that the data refuse."""
-    return REFUSED.format(p=p_value, gaussian=GAUSSIAN if gaussian else "", size=size)
+    return REFUSED.format(p=max(p_value, 1e-300), gaussian=GAUSSIAN if gaussian else "", size=size)
 
 
 def _target_reasons(fit: "Fit") -> Iterator[str]:
