@@ -76,6 +76,11 @@ def test_unseen_combination_is_the_union_of_its_parts():
     np.testing.assert_allclose(both.precision, model.unmixing.T @ B.T @ B @ model.unmixing)
 
 
+def test_weights_that_belong_to_no_target_of_another_kind_are_refused():
+    with pytest.raises(ValueError, match="only a soft intervention has weights"):
+        ld.Intervention(["A", "B"], weights={"P": 0.3})
+
+
 def test_intervene_says_what_is_wrong():
     model = ld.simulate.random_model(rng=4)
     with pytest.raises(ValueError, match="no latent 'nobody'"):

@@ -306,11 +306,10 @@ class Moments:
         if self.noise is None:
             return self
         shared = np.average(self.noise, axis=0, weights=self.counts)
-        apart = self.noise - shared
-        if self.basis is None:  # variances of single features
-            apart = apart[:, :, None] * np.eye(self.n_features)
-        even = np.broadcast_to(shared, self.noise.shape).copy()
-        return replace(self, covariances=self.covariances - apart, noise=even)
+        covariances = self.covariances.copy()
+        at = covariances if self.basis is not None else np.einsum("kii->ki", covariances)  # the diagonals, in place
+        at -= self.noise - shared
+        return replace(self, covariances=covariances, noise=np.broadcast_to(shared, self.noise.shape).copy())
 
     def log_rates(self) -> "Moments":
         """Return the moments of logarithms of rates, from those of the rates of counts; for rates that are log-normal.

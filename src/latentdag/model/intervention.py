@@ -89,6 +89,10 @@ class Intervention:
         names = (targets,) if isinstance(targets, str) else tuple(targets)
         if len(set(names)) < len(names):
             raise ValueError(f"the targets of an intervention must be distinct, got {list(names)}")
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        if weights is not None and kind != "soft":
+            raise ValueError(f"only a soft intervention has weights, this one is {kind!r}")
         if value is not None and kind != "do":
             raise ValueError(f"only a do-intervention has a value, this one is {kind!r}: shift its mean instead")
         if kind == "do":
