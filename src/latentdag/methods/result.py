@@ -350,14 +350,23 @@ class Fit:
         return strength_ratios(self)
 
     def predict(
-        self, changes: Any, level: float = 0.95, *, kind: str = "perfect", data: Samples | None = None
-    ) -> Prediction:
+        self,
+        changes: Any,
+        level: float = 0.95,
+        *,
+        kind: str = "perfect",
+        data: Samples | None = None,
+        as_anndata: bool = False,
+    ) -> "Prediction | Any":
         """Predict mean and covariance of the features in a context that was never run, with intervals.
 
         ``fit.predict(["A", "B"])`` is the double perturbation of two single ones; see
-        :func:`latentdag.uncertainty.prediction.predict`.
+        :func:`latentdag.uncertainty.prediction.predict`. With ``as_anndata`` the
+        :class:`~latentdag.uncertainty.prediction.Prediction` comes as an AnnData: its mean is the one row, with layers
+        "std_error", "lower" and "upper", and ``varp["covariance"]``.
         """
-        return predict(self, changes, level, kind=kind, data=data)
+        found = predict(self, changes, level, kind=kind, data=data)
+        return found.to_anndata() if as_anndata else found
 
     def score(self, m: "Moments", m_train: "Moments | None" = None, **options: Any) -> pd.DataFrame:
         """Return the log-likelihood per sample of held-out contexts, against three references.

@@ -1,12 +1,17 @@
-"""Score how well a model predicts contexts that it was not fitted to, in log-likelihood per sample.
+"""Score how well a model predicts contexts that it was not fitted to: log-likelihood per sample, and errors of means.
 
-A number of nats means little by itself, so every held-out context is scored under four Gaussian laws:
+A number of nats means little by itself, so every held-out context is scored under five Gaussian laws:
 
 * ``model``: the law of the fitted model, for a new combination with the interventions of its parts applied together;
 * ``saturated``: the context's own mean and covariance, which no prediction can beat;
 * ``control``: as if nothing had been done;
 * ``additive``: the control's covariance, its mean moved by the sum of the shifts that each part causes alone (a context
-  of the fit has one part, itself). This is what a biologist uses to tell whether two perturbations interact.
+  of the fit has one part, itself). This is what a biologist uses to tell whether two perturbations interact;
+* ``additive_pooled``: the same mean, with the average covariance of all contexts.
+
+Means are also scored by themselves, over features: the root of the mean square by which they are missed, and Pearson's
+correlation of predicted and measured shifts from the control. ``rmse_ceiling`` is what a perfect prediction would be
+off by, because the measured mean of n samples is.
 
 All are densities on the space that the model gives the features: all of it, or the range of the mixing where the
 features have fewer dimensions. Expectations over the samples need their mean and covariance only, so held-out data are
@@ -35,7 +40,9 @@ if TYPE_CHECKING:
 #: Share of a feature's deviation that may lie outside the model's space; data in single precision leave about 1e-7.
 OUTSIDE = 1e-5
 
-COLUMNS = ["n", "model", "saturated", "control", "additive", "gain_over_control", "gain_over_additive"]
+REFERENCES = ["control", "additive", "additive_pooled"]
+MEANS = ["rmse", "rmse_control", "rmse_additive", "rmse_ceiling", "pearson", "pearson_additive"]
+COLUMNS = ["n", "model", "saturated", *REFERENCES, "gain_over_control", "gain_over_additive", *MEANS]
 
 
 @clear_numerics
@@ -46,7 +53,7 @@ def score(
     combinations: Mapping[Hashable, Any] | None = None,
     means: bool | None = None,
 ) -> pd.DataFrame:
-    """Score held-out contexts under a model and three references.
+    """Score held-out contexts under a model and its references.
 
     Parameters
     ----------
@@ -68,9 +75,11 @@ def score(
     -------
     DataFrame
         One row per context: ``n``; log-likelihood per sample under ``model``, ``saturated``, ``control``,
-        ``additive``; ``gain_over_control``, ``gain_over_additive`` of the model. ``attrs["total"]`` has the same over
-        all samples of all contexts but the control. ``saturated`` is infinite with too few samples for a density, and
-        ``model`` is ``nan`` where a do-intervention leaves none.
+        ``additive``, ``additive_pooled``; ``gain_over_control``, ``gain_over_additive`` of the model; errors of means,
+        ``rmse``, ``rmse_control``, ``rmse_additive``, ``rmse_ceiling``, ``pearson``, ``pearson_additive``, ``nan``
+        where means are not scored. ``attrs["total"]`` has averages over all samples of all contexts but the control.
+        ``saturated`` is infinite with too few samples for a density, and ``model`` is ``nan`` where a do-intervention
+        leaves none.
 
     Examples
     --------
@@ -96,6 +105,7 @@ def score(
                 f"m_train has no context {model.control!r}, the model's control: it has {m_train.contexts}"
             )
     control_mean, control = _reference(model, m_train, model.control)
+    pooled = m_train.pooled_covariance() if m_train else np.mean([model.covariance(c) for c in model.contexts], axis=0)
     U = range_basis(model.covariance())
     plan = {context: _parts(model, context, combinations or {}) for context in m.contexts}
     rows = {}
@@ -108,8 +118,11 @@ def score(
             "model": (law.mean, law.covariance) if (law.noise_variance > 0).all() else None,
             "control": (control_mean, control),
             "additive": None if added is None else (sum(added, control_mean), control),
+            "additive_pooled": None if added is None else (sum(added, control_mean), pooled),
         }
-        rows[context] = _log_densities(m, k, U, means, laws)
+        shifts = {"": law.mean - model.mean(), "_control": np.zeros(len(law.mean))}
+        shifts |= {} if added is None else {"_additive": sum(added, np.zeros(len(law.mean)))}
+        rows[context] = _log_densities(m, k, U, means, laws) | _errors_of_means(m, k, control_mean, means, shifts)
     return _table(rows, model.control)
 
 
@@ -160,6 +173,22 @@ def _log_densities(
         away = U.T @ (m.means[k] - mean) if means else np.zeros(r)
         squares = np.linalg.solve(F.T, np.linalg.solve(F.T, S + np.outer(away, away)).T)
         found[name] = float(-0.5 * (r * np.log(2 * np.pi) + 2 * np.log(np.diagonal(F)).sum() + np.trace(squares)))
+    return found
+
+
+def _errors_of_means(
+    m: Moments, k: int, control: np.ndarray, means: bool, shifts: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """Return by how much shifts (p,) from the control's mean miss those of context k, under several predictions."""
+    if not means:
+        return dict.fromkeys(MEANS, np.nan)
+    measured, n = m.means[k] - control, m.counts[k]
+    found = dict.fromkeys(MEANS, np.nan)
+    found["rmse_ceiling"] = float(np.sqrt(np.mean(np.diagonal(m.covariances[k])) / n))
+    for name, shift in shifts.items():
+        found[f"rmse{name}"] = float(np.sqrt(np.mean((measured - shift) ** 2)))
+        if np.std(shift) > 0 and np.std(measured) > 0:
+            found[f"pearson{name}"] = float(np.corrcoef(measured, shift)[0, 1])
     return found
 
 

@@ -21,6 +21,7 @@ from latentdag.errors import clear_numerics
 from latentdag.model.distribution import Law
 from latentdag.model.intervention import Change, Intervention
 from latentdag.model.model import LatentModel
+from latentdag.optional import optional
 from latentdag.uncertainty.standard_errors import DO_SHARE, Uncertainty, add_intervals
 
 if TYPE_CHECKING:
@@ -111,9 +112,29 @@ class Prediction:
         table.attrs["note"] = "; ".join(filter(None, notes))
         return table
 
+    def to_anndata(self) -> Any:
+        """Return an AnnData with one row, the predicted mean, its error and ends in layers, and the covariance in varp.
+
+        Needs the extra ``anndata``.
+        """
+        anndata = optional("anndata", "anndata", "an AnnData")
+        table, name = self.table[self.table["quantity"] == "mean"], self._name
+        found = anndata.AnnData(
+            self.mean[None],
+            obs=pd.DataFrame(index=pd.Index([name], name="prediction")),
+            var=pd.DataFrame(index=pd.Index(list(self.law.model.feature_names))),
+            varp={"covariance": self.covariance},
+        )
+        for column in ("std_error", "lower", "upper"):
+            found.layers[column] = table[column].to_numpy()[None]
+        return found
+
+    @property
+    def _name(self) -> str:
+        return ", ".join(() if self.law.intervention is None else self.law.intervention.targets) or "control"
+
     def __repr__(self) -> str:
-        targets = () if self.law.intervention is None else self.law.intervention.targets
-        return f"Prediction({', '.join(targets) or 'control'}; {self.law.model.n_features} features)"
+        return f"Prediction({self._name}; {self.law.model.n_features} features)"
 
     def _repr_html_(self) -> str:
         return str(self.table.to_html(index=False))
