@@ -6,6 +6,7 @@ hospital, resampled without a second pass, and replaced by exact population mome
 Covariances are about each context's own mean, with divisor n − 1, as ``numpy.cov`` and pandas give them.
 """
 
+import html
 import os
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
@@ -14,6 +15,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from latentdag.core.linalg import PooledWhitening, range_axes, range_basis, symmetrize, whiten_pooled
 from latentdag.data import labels as lb
@@ -441,6 +443,12 @@ class Moments:
         if self.noise is not None:
             parts.append("with known noise")
         return f"Moments({'; '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        table = pd.DataFrame({"context": lb.text_names(self.contexts), "samples": self.counts})
+        if self.outliers is not None:
+            table["outlying rows"] = self.outliers
+        return f"<p>{html.escape(repr(self))}</p>{table.to_html(index=False, border=0, max_rows=20)}"
 
     # ---- files ----------------------------------------------------------------------------------------------
 

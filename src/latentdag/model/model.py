@@ -9,6 +9,7 @@ An intervention replaces, for each of its targets, the row of ``A_0``, the noise
 from these equations in one context is in :mod:`latentdag.model.distribution`.
 """
 
+import html
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -523,6 +524,12 @@ class LatentModel:
             f"LatentModel({self.n_latents} latents, {self.n_features} features, "
             f"{np.count_nonzero(self.weights)} edges, {len(self.interventions)} interventions)"
         )
+
+    def _repr_html_(self) -> str:
+        effects = [f"effect of {name}" for name in self.latents]
+        table = pd.DataFrame(self.weights, pd.Index(self.latents, name="on"), effects).replace(0.0, np.nan)
+        shown = table.to_html(border=0, na_rep="", float_format="{:.3g}".format, max_rows=20, max_cols=20)
+        return f"<p>{html.escape(repr(self))}</p>{shown}"
 
 
 def _equations(B: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
