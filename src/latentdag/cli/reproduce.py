@@ -29,7 +29,7 @@ def run(*, name: str, out: Path, **options: Any) -> None:
     done = reproduce(chosen(name), out, **options)
     typer.echo(said_of(done))
     for folder, _ in done:
-        typer.echo(f"wrote {folder}/", err=True)
+        typer.echo(f"wrote {folder}/: start with {folder}/README.md", err=True)
 
 
 def chosen(name: str) -> list[Experiment]:
