@@ -240,19 +240,17 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     def _control(self, contexts: Any, n_rows: int, reset: bool) -> Hashable | None:
         """Return the control's label in these rows; None where rows to be scored have no control."""
         codes, present = lb.factorize(contexts, n_rows)
-        counts = np.bincount(codes, minlength=len(present))
-        listed = f"the labels present are {lb.count_table(present, counts)}"
-        if reset:
-            if self.control is None:
-                raise ValueError(f"{type(self).__name__} needs control=…, the unperturbed context; {listed}")
-            return lb.as_label(self.control)
-        unknown = [label for label in present if label not in self.contexts_]
+        listed = f"the labels present are {lb.count_table(present, np.bincount(codes, minlength=len(present)))}"
+        control = lb.as_label(self.control) if reset else self.model_.control
+        if control is None:
+            raise ValueError(f"{type(self).__name__} needs control=…, the unperturbed context; {listed}")
+        unknown = [] if reset else [label for label in present if label not in self.contexts_]
         if unknown:
             raise ValueError(
                 f"the fit knows no context {unknown[0]!r} ({listed}); in a cross-validation every context must be in "
                 "every fold: cv=StratifiedKFold(5, shuffle=True, random_state=0)"
             )
-        return self.model_.control if self.model_.control in present else None
+        return control if reset or control in present else None
 
     def _checked(self, X: Any, *, reset: bool, **checks: Any) -> Any:
         """Return X as scikit-learn validates it; of dask data, as an array that stays lazy, only names and width."""

@@ -91,7 +91,8 @@ def fit(
         scores = compare(known, found)
         text += "\n\nagainst the given model\n" + scores.round(4).to_string()
         said["against_truth"] = scores.to_dict()
-    tell(text, said, as_json, f"{out}/: {', '.join(files)}")
+    first = f"; start with {out}/report.html" if "report.html" in files else ""
+    tell(text, said, as_json, f"{out}/: {', '.join(files)}{first}")
 
 
 def _chosen(method: str, told: dict[str, Any], m: Moments) -> Options:

@@ -29,7 +29,7 @@ def run(*, name: str, out: Path, **options: Any) -> None:
     done = reproduce(chosen(name), out, **options)
     typer.echo(said_of(done))
     for folder, _ in done:
-        typer.echo(f"wrote {folder}/", err=True)
+        typer.echo(f"wrote {folder}/: start with {folder}/README.md", err=True)
 
 
 def chosen(name: str) -> list[Experiment]:
@@ -41,16 +41,16 @@ def reproduce(
     asked: Sequence[Experiment],
     out: Path,
     *,
-    models: int | None = None,
-    seed: int = 0,
-    quick: bool = False,
-    fit: Path | None = None,
     jobs: int = 1,
     scheduler: str | None = None,
     progress: bool | None = None,
+    **choices: Any,
 ) -> list[tuple[Path, list[str]]]:
-    """Run experiments, write what they found, and return each folder with its findings."""
-    if fit is not None and [each.name for each in asked] != ["semisynthetic"]:
+    """Run experiments, write what they found, and return each folder with its findings.
+
+    ``choices`` are models, seed, quick and fit: see :meth:`latentdag.experiments.Experiment.settings`.
+    """
+    if choices.get("fit") is not None and [each.name for each in asked] != ["semisynthetic"]:
         raise ValueError("--fit is the generative model of 'semisynthetic'; no other experiment takes one")
     for package, extra in (("pyarrow", "big"), ("matplotlib", "plot")):
         optional(package, extra, "latentdag reproduce")  # complain before the work, not after it
@@ -58,7 +58,7 @@ def reproduce(
     with ExitStack() as stack:
         places = [stack.enter_context(reserved(out / each.name, "reproduce", FILES, MARKS)) for each in asked]
         for experiment, place in zip(asked, places, strict=True):
-            settings = experiment.settings(models, seed, quick, fit)
+            settings = experiment.settings(**choices)
             place.only(chunk_folder(experiment, settings, place.work))
             rows = run_cells(experiment, settings, place.work, jobs=jobs, scheduler=scheduler, progress=progress)
             with place.replaced() as new:

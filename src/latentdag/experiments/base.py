@@ -172,9 +172,7 @@ def summary(experiment: Experiment, settings: Settings, outcome: Outcome) -> dic
     """Return what ``summary.json`` holds. Apart from measured times, nothing depends on when or where it was made."""
     return {
         "experiment": experiment.name,
-        "models": settings.models,
-        "seed": settings.seed,
-        "quick": settings.quick,
+        **{name: getattr(settings, name) for name in ("models", "seed", "quick")},
         "fit": None if settings.fit is None else settings.fit.name,
         "version": __version__,
         "findings": list(outcome.findings),

@@ -16,16 +16,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from latentdag.core.search import search
 from latentdag.data.moments import Moments
 from latentdag.experiments.base import CONVENTIONS, Cell, Column, Experiment, Outcome, Row, Settings, Table, table_by
 from latentdag.experiments.draw import WORDS, Figures, panels
 from latentdag.experiments.fits import BOUND, error_rows, failures
-from latentdag.methods.assembly import finish
-from latentdag.methods.design import edge_rules, prepare
-from latentdag.methods.options import DEFAULT
+from latentdag.methods.likelihood import fit_likelihood
 from latentdag.methods.result import Fit
-from latentdag.methods.starts import given_start
 from latentdag.model import simulate
 from latentdag.model.model import LatentModel
 
@@ -57,12 +53,7 @@ def run(cell: Cell, shared: None) -> list[Row]:
 
 def from_the_truth(truth: LatentModel, m: Moments) -> Fit:
     """Search from the truth and from nowhere else: what is wrong here is the data's fault, not the search's."""
-    prepared = prepare(m)
-    rules = edge_rules(prepared, 0.5 * float(np.log(prepared.design.N)))
-    found = search(prepared.design, [given_start(prepared, truth)], rules)
-    if found is None:
-        raise ValueError("the likelihood is not finite at the truth")
-    return finish(m, prepared, found, DEFAULT, rules.penalty, {})
+    return fit_likelihood(m, start=truth, only_start=True, progress=False)
 
 
 def fraction_right(rows: pd.DataFrame) -> float | None:

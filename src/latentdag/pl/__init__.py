@@ -10,7 +10,7 @@
 ===============  ====================================================
 """
 
-from latentdag.pl.canvas import NEUTRAL, save, short, text_width  # noqa: F401
+from latentdag.pl.canvas import NEUTRAL, labelled, save, short, text_width  # noqa: F401
 from latentdag.pl.eigenvalues import spectra
 from latentdag.pl.graph import latent_graph
 from latentdag.pl.heatmaps import mixing, order_stability, target_groups, targets

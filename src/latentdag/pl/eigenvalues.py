@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import linalg
 
-from latentdag.core.linalg import symmetrize
 from latentdag.data.moments import Moments
 from latentdag.pl.canvas import LINE, NEGATIVE, NEUTRAL, POSITIVE, axes, labelled, name_ticks, name_width
 
@@ -69,8 +68,7 @@ def eigenvalues(m: Moments) -> np.ndarray:
     """
     if m.control is None or len(m.contexts) < 2:
         raise ValueError("spectra compare contexts with a control: these moments need one of each")
-    U = m.range
-    S = symmetrize(U.T @ m.covariances @ U)
+    S = m.whitened.S
     if m.counts[0] <= S.shape[1]:
         raise ValueError(
             f"the control {m.control!r} has {m.counts[0]} samples in {S.shape[1]} dimensions, too few for spectra "

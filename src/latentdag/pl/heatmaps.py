@@ -10,6 +10,7 @@ from scipy.spatial.distance import squareform
 from latentdag.inference.shared_targets import TargetGroups
 from latentdag.inference.stability import Bootstrap
 from latentdag.methods.result import Fit
+from latentdag.optional import optional
 from latentdag.pl.canvas import LINE, NEGATIVE, POSITIVE, axes, drawn, name_ticks, name_width
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def mixing(
     """Draw what one standard deviation of each latent does to its strongest features, in their standard deviations.
 
     Both deviations are those in the control. Latents are listed sources first; features beside the latent that moves
-    them most.
+    them most. Blue is up, orange down, as in all figures.
 
     Parameters
     ----------
@@ -62,7 +63,9 @@ def mixing(
     width, height = LINE * len(shown) + name_width(latents, 8) + 1.5, LINE * len(latents) + name_width(shown, 8) + 0.9
     ax = axes(ax, max(4.5, width), max(2.8, height))
     limit = max(float(np.quantile(np.abs(values), 0.995)), 1e-12)
-    look = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "aspect": "auto"}
+    signs = optional("matplotlib.colors", "plot", "a figure").LinearSegmentedColormap.from_list
+    colours = signs("signs", [NEGATIVE, "white", POSITIVE])  # as in the graph: blue raises, orange lowers
+    look = {"cmap": colours, "vmin": -limit, "vmax": limit, "aspect": "auto"}
     bar = "effect of 1 s.d. of the latent\n(s.d. of the feature)"
     _heat(ax, values, latents, shown, bar, {"pad": 0.015, "aspect": 25}, **look)
     ax.set(xlabel="feature", ylabel="latent" if fit is None else "latent, sources first", title=title or "")

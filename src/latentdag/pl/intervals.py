@@ -69,45 +69,30 @@ def edges(
         words = f"effect in s.d., {100 * level:g} % interval\nfilled: significant"
     else:
         words = "effect in s.d.\n(this method has no intervals)"
-    cut = f"{n} of {len(every)} edges, the surest"
-    return forest(every, "weight", ax, n=n, origin=0.0, across=words, title=title, cut=cut)
+    ax = forest(ax, every.iloc[:n], "weight", 0.0)
+    cut = f"{n} of {len(every)} edges, the surest" if len(every.iloc[:n]) < len(every) else None
+    labelled(ax, words, title="\n".join(text for text in (title, cut) if text))
+    return ax
 
 
-def forest(
-    table: pd.DataFrame,
-    value: str,
-    ax: "Axes | None",
-    *,
-    n: int | None,
-    origin: float,
-    across: str,
-    title: str | None,
-    cut: str,
-) -> "Axes":
-    """Draw one row per line of a table, the first on top: a point with its interval, and a line at ``origin``.
+def forest(ax: "Axes | None", table: pd.DataFrame, value: str, origin: float) -> "Axes":
+    """Draw one row per line of a table, the first on top: a point with its interval, and a line where nothing happens.
 
     Parameters
     ----------
+    ax : matplotlib axes, optional
     table : DataFrame
         With the column ``value``, the ends of its interval ``lower`` and ``upper``, ``sure`` (points that are filled),
         ``colour`` and ``name``.
     value : name of a column
-    ax : matplotlib axes, optional
-    n : int or None
-        Draw at most so many rows; None draws all.
     origin : where nothing happens
-    across, title : what stands below and above
-    cut : what the title says where rows are left out
     """
-    shown = table.iloc[:n]
-    ax = rows(ax, list(shown["name"]), origin, 3.7)
-    columns = (shown[name] for name in (value, "lower", "upper", "sure", "colour"))
+    ax = rows(ax, list(table["name"]), origin, 3.7)
+    columns = (table[name] for name in (value, "lower", "upper", "sure", "colour"))
     for row, (at, low, high, sure, colour) in enumerate(zip(*columns, strict=True)):
         if np.isfinite([low, high]).all():
             ax.plot([low, high], [row, row], color=colour, linewidth=1.2, solid_capstyle="butt")
         ax.plot(at, row, "o", color=colour, markersize=4, markerfacecolor=colour if sure else "white")
-    said = (title, cut if len(shown) < len(table) else None)
-    labelled(ax, across, title="\n".join(text for text in said if text))
     return ax
 
 

@@ -54,6 +54,11 @@ class Choice:
     notes: tuple[str, ...]
     robust: bool = False
 
+    def samples(self, contexts: Iterable[Hashable]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cells (n, p) of these contexts, and the context of each (n,)."""
+        rows = np.isin(self.contexts, np.array(list(contexts)))
+        return self.X[rows], self.contexts[rows]
+
     def moments(self) -> Moments:
         """Return count, mean and covariance of every context."""
         return Moments.from_samples(self.X, self.contexts, self.control, self.genes, robust=self.robust)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from latentdag.data.store import to_plain
-from latentdag.pl import NEUTRAL, forest, latent_graph, save, short
+from latentdag.pl import NEUTRAL, forest, labelled, latent_graph, save, short
 from latentdag.report import citation, filled, latent_records, show, versions, write_page
 from latentdag.workflow.steps import WORDS, Workflow
 
@@ -164,9 +164,10 @@ def hazard_forest(
         name=[short(name) for name in tested.index], sure=marked, colour=np.where(marked, RED, NEUTRAL)
     )
     words = f"hazard ratio per s.d., {100 * level:g} % interval\nred: false-discovery rate below {alpha:g}"
-    cut = f"the {n} smallest p-values of {len(tested)}"
-    ax = forest(rows, "hazard_ratio", ax, n=n, origin=1.0, across=words, title=title, cut=cut)
-    _ratio_axis(ax, tested.iloc[:n])
+    ax = forest(ax, rows.iloc[:n], "hazard_ratio", 1.0)
+    cut = f"the {n} smallest p-values of {len(rows)}" if len(rows.iloc[:n]) < len(rows) else None
+    labelled(ax, words, title="\n".join(text for text in (title, cut) if text))
+    _ratio_axis(ax, rows.iloc[:n])
     return ax
 
 

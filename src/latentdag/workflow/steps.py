@@ -76,7 +76,7 @@ class Workflow:
     @property
     def samples(self) -> tuple[np.ndarray, np.ndarray]:
         """Cells of the fit, (n, p), and their contexts, (n,), normalised and adjusted."""
-        return _samples(self.choice, self.moments)
+        return self.choice.samples(self.moments.contexts)
 
     @cached_property
     def results(self) -> Results:
@@ -215,7 +215,7 @@ def run(
                 "the membership test keeps no context: nothing is left to fit (members_only=False fits all)"
             )
         m = m.select(tested.members) if members_only else m
-        samples = _samples(choice, m)
+        samples = choice.samples(m.contexts)
         ranks = rank_test(m, rank=0, data=samples)
         unchanged = pd.Series(holm(ranks[p_value_column(ranks)].to_numpy()), index=ranks.index, name="unchanged")
         targets = {c: f"Z({c})" for c in m.contexts[1:]} if targets is None else targets
@@ -238,12 +238,6 @@ def run(
         screen.name, cohort.name, choice, m, unchanged, tested, found, scores, latents, baseline, random, alpha,
         scaling, names,
     )  # fmt: skip
-
-
-def _samples(choice: Choice, m: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """Return the chosen cells of the contexts of m, and their contexts."""
-    rows = np.isin(choice.contexts, np.array(m.contexts))
-    return choice.X[rows], choice.contexts[rows]
 
 
 def _check_size(m: Moments, targets: Mapping[Any, str]) -> None:
