@@ -66,6 +66,15 @@ def test_samples_make_it_robust():
     assert "fourth moments" in table.attrs["note"]
 
 
+def test_robust_moments_stay_robust_whichever_context_is_the_control():
+    """The samples behind them have outlying rows, which are passed over with every candidate."""
+    X, labels = ld.simulate.sample(ld.simulate.random_model(3, 4, rng=2), 800, rng=0)
+    X[:5] *= 30
+    m = ld.Moments.from_samples(X, labels, control="control", robust=True)
+    assert m.outliers.any()
+    assert observational_context_test(m, data=(X, labels)).attrs["plausible"] == ("control",)
+
+
 def test_bad_input():
     m = ld.simulate.sample_moments(ld.simulate.random_model(2, 2, rng=0), 100, rng=0)
     with pytest.raises(ValueError, match="no context 'nobody'"):

@@ -159,6 +159,8 @@ class Quantities:
         """Return the rows and columns (m,) in which a quantity has values."""
         if name in ("scale", "shift"):
             return np.arange(len(self.point.b)), self.point.target
+        if name == "feature_noise":
+            return np.arange(self.H.shape[1]), np.arange(self.H.shape[1])
         own = np.eye(self.point.d, dtype=bool)
         there = {
             "unmixing": np.ones_like(self.H, dtype=bool),
@@ -166,9 +168,8 @@ class Quantities:
             "weight": self.edge,
             "total_effect": self._ancestors,
             "noise_variance": own,
-            "feature_noise": np.eye(self.H.shape[1], dtype=bool),
         }[name]
-        rows, columns = np.nonzero(there if name == "feature_noise" else there[: self.shown])
+        rows, columns = np.nonzero(there[: self.shown])
         return rows, columns
 
     def _unmixing(self, i: IntArray, j: IntArray) -> tuple[Array, Gradient]:

@@ -29,7 +29,7 @@ MOST, MOST_OF_LAW = 1e12, 1e8
 
 
 class TwoSamples(NamedTuple):
-    """Two samples in the q coordinates ``Vᵀx`` in which both together have mean zero and unit covariance.
+    """Two samples in q coordinates ``Vᵀx``, about their common mean, in which both together have unit covariance.
 
     Attributes
     ----------

@@ -58,19 +58,17 @@ class Assumed:
             options = Options(targets=source.targets, intervention=kinds)
             order = tuple(nx.lexicographical_topological_sort(source.graph))
             counts = (1_000,) * len(source.contexts)
-            return cls(Fit(source, order, source.graph, np.nan, counts, options=options), False).checked()
-        if not isinstance(source, Fit):
+            assumed = cls(Fit(source, order, source.graph, np.nan, counts, options=options), False)
+        elif isinstance(source, Fit):
+            assumed = cls(source, True)
+        else:
             raise TypeError(f"plan from a Fit or a LatentModel, got {type(source).__name__}")
-        return cls(source, True).checked()
-
-    def checked(self) -> "Assumed":
-        """Return itself if there is something to plan for."""
-        if self.fit.method != "likelihood":
-            raise ValueError(f"a plan needs information: {NOT_MAXIMUM.format(method=self.fit.method)}")
-        if not len(self.edges):
-            why = f"the pilot found none. {self.fit.verdict}" if self.pilot else "the model has none"
+        if assumed.fit.method != "likelihood":
+            raise ValueError(f"a plan needs information: {NOT_MAXIMUM.format(method=assumed.fit.method)}")
+        if not len(assumed.edges):
+            why = f"the pilot found none. {assumed.fit.verdict}" if assumed.pilot else "the model has none"
             raise ValueError(NO_EDGES.format(why=why))
-        return self
+        return assumed
 
     @cached_property
     def edges(self) -> pd.DataFrame:

@@ -82,11 +82,8 @@ def next_context(
     check_choice("for_", for_, PURPOSES)
     model = assumed.fit.model
     there = assumed.counts(dict(zip(model.contexts, assumed.fit.counts, strict=True)) if counts is None else counts)
-    cells = (
-        round(sum(there.values()) / len(there))
-        if n is None
-        else whole_number("n, the cells of the new context,", n, FEWEST_CELLS)
-    )
+    n = round(sum(there.values()) / len(there)) if n is None else n
+    cells = whole_number("n, the cells of the new context,", n, FEWEST_CELLS)
     tried = [_intervention(model, each) for each in (_default(model, for_) if candidates is None else candidates)]
     if not tried:
         raise ValueError("there is no candidate: name latents, or leave candidates out")
