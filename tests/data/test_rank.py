@@ -59,7 +59,7 @@ def test_with_all_dimensions_the_fit_is_that_of_the_features(p, noise):
     _, X, labels = screen(p=p, noise=noise)
     m, r = (stream.moments(X, labels, "control", rank=rank) for rank in (None, p))
     assert r.n_features == len(m.range.T)
-    a, b = ld.fit(m), ld.fit(r)
+    a, b = ld.fit(m, noise="none"), ld.fit(r)
     assert a.order == b.order
     assert b.loglik == pytest.approx(a.loglik, rel=1e-8)
     assert b.bic == pytest.approx(a.bic, rel=1e-8)
@@ -324,9 +324,8 @@ def test_too_few_dimensions_or_noise_that_was_not_looked_for_are_refused_by_the_
     m = stream.moments(X, labels, "control", rank=3)
     with pytest.raises(ValueError, match=r"4 latents .* only 3 dimensions.* or the moments need a rank of at least 4"):
         ld.fit(m)
-    for noise in ("features", "auto"):
-        with pytest.raises(ValueError, match=r"make them with latentdag.stream.moments\(…, rank=…, noise='features'\)"):
-            ld.fit(m, noise=noise)
+    with pytest.raises(ValueError, match=r"make them with latentdag.stream.moments\(…, rank=…, noise='features'\)"):
+        ld.fit(m, noise="features")
     noisy = stream.moments(X, labels, "control", rank=4, noise="features")
     with pytest.raises(ValueError, match="their 4 factors, were found when the rows were read"):
         ld.fit(noisy, n_latents=5)

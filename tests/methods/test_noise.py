@@ -42,18 +42,30 @@ def test_exact_moments_give_the_model(seed, convention):
         np.testing.assert_allclose(fit.model.covariance(context), m.covariances[m.index(context)], rtol=0.05, atol=0.02)
 
 
-def test_a_fit_that_takes_noise_for_exact_says_so():
-    _, _, m = population(0, counts=5_000)
-    fit = ld.fit(m)
-    assert fit.noise_variance is None
-    assert not fit.verdict.ok
-    assert "noise='auto'" in fit.verdict.reasons[0]
-    assert fit.graph.number_of_edges() > 0
-    assert (fit.edges()["q_value"] == 1).all()
-    assert "noise='auto'" in fit.edges().attrs["note"]
-    assert not fit.partial_order().edges
+def test_noise_is_looked_for_unless_it_is_told_not_to_be_there():
+    model, psi, m = population(0, counts=5_000)
+    fit, told = ld.fit(m), ld.fit(m, noise="none")
+    np.testing.assert_allclose(fit.noise_variance, psi, rtol=0.2)
+    assert set(fit.graph.edges) == set(model.graph.edges)
+    assert "BIC prefers this to exact features" in str(fit.verdict)
+    assert told.noise_variance is None
+    assert "BIC" not in str(told.verdict)
     exact = ld.simulate.sample_moments(ld.simulate.random_model(4, 8, rng=1), 2_500, rng=0)
     assert not ld.fit(exact).verdict.notes
+
+
+@pytest.mark.parametrize(
+    "options", [{"unintervened": "upstream"}, {"intervention": "do"}, {"intervention": {"c1": "do"}}]
+)
+def test_where_nothing_tells_noise_from_exact_features_they_are_exact(options):
+    model = ld.simulate.random_model(3, 6, rng=2)
+    rng = np.random.default_rng(0)
+    X = np.vstack([model.sample(400, c, rng) for c in model.contexts])
+    X = X + 0.3 * X.std(axis=0) * rng.normal(size=X.shape)
+    m = ld.Moments.from_samples(X, np.repeat(list(model.contexts), 400), control="control")
+    fit = ld.fit(m, **options)
+    assert fit.noise_variance is None
+    assert fit.options.noise == "auto"
 
 
 def test_background_factors_are_counted():

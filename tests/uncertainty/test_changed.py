@@ -150,7 +150,9 @@ def test_a_latent_is_idle_only_if_all_of_its_contexts_are():
     assert found.idle == ("weak",)
     assert found.idle_latents == ()
     assert found.graph.number_of_edges() == found.fitted_graph.number_of_edges() > 0
-    assert str(found.verdict) == "Nothing changed in weak: latents that no other context hits carry no edges."
+    said, refused = found.verdict.reasons[:2]
+    assert said == "Nothing changed in weak: latents that no other context hits carry no edges."
+    assert "refuse the model" in refused  # it was told to hit c1, and hits nothing
 
 
 def test_edges_that_the_user_gave_stay():

@@ -88,7 +88,7 @@ def fit(
             found = METHODS[method](m, chosen)
     found = found if method == "exact" else with_idle(found, m, data)
     found = found if m.basis is None or found.model.basis is not None else found.in_features(m.basis)
-    return oriented(found, m)
+    return oriented(found)
 
 
 def with_idle(found: Fit, m: Moments, data: Samples | None = None) -> Fit:

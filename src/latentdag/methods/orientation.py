@@ -12,17 +12,16 @@ import numpy as np
 from scipy import stats
 
 from latentdag.core.linalg import max_entry_scale
-from latentdag.data.moments import Moments
 from latentdag.methods.result import Fit, named_graph
 
 #: Probability that any shift passes for certain where no mean is shifted.
 DOUBT = 1e-3
 
 
-def oriented(fit: Fit, m: Moments) -> Fit:
+def oriented(fit: Fit) -> Fit:
     """Return the fit with every latent's sign chosen, and by what, in ``details["orientation"]``."""
     model = fit.model
-    z = _shifts(fit, m)
+    z = _shifts(fit)
     certain = np.abs(z) > stats.norm.isf(0.5 * DOUBT / max(len(model.interventions), 1))
     sign = np.where(np.where(certain, z, max_entry_scale(model.unmixing)) < 0, -1.0, 1.0)
     told = {name: "perturbation" if sure else "feature" for name, sure in zip(model.latents, certain, strict=True)}
@@ -35,20 +34,24 @@ def oriented(fit: Fit, m: Moments) -> Fit:
     return replace(fit, model=model, graph=graph, fitted_graph=None, details=details)
 
 
-def _shifts(fit: Fit, m: Moments) -> np.ndarray:
+def _shifts(fit: Fit) -> np.ndarray:
     """Return z (d,) of the clearest shift of each latent's mean against the control, in a context that targets it.
 
     Contexts that target it alone have the say, if there are any. Zero where the fit does not use means.
     """
     model, z = fit.model, np.zeros(fit.model.n_latents)
-    if not (m.has_means and fit.options.get("means", True)):
+    if not fit.options.get("means", True):
         return z
-    H = model.seen_by(m).unmixing
-    change, error = (m.means - m.means[0]) @ H.T, np.einsum("ip,kpq,iq->ki", H, m.covariances, H) / m.counts[:, None]
-    z_all = change / np.sqrt(error + error[0])
+    laws = [model.law(context) for context in model.contexts]
+    means, counts = np.array([law.latent_mean for law in laws]), np.array(fit.counts)
+    variance = np.array([np.diagonal(law.latent_covariance) for law in laws])
+    if model.feature_noise is not None:  # latents are seen through it
+        variance = variance + np.square(model.unmixing) @ model.feature_noise
+    error = variance / counts[:, None]
+    clear = (means - means[0]) / np.sqrt(error + error[0])
     for i, name in enumerate(model.latents):
-        hit = {m.index(c): len(v.targets) for c, v in model.interventions.items() if name in v.targets}
-        clearest = [k for k, size in hit.items() if size == min(hit.values())]
-        if clearest:
-            z[i] = max(z_all[clearest, i], key=abs)
+        hit = {k: len(v.targets) for k, v in enumerate(model.interventions.values(), start=1) if name in v.targets}
+        alone = [k for k, size in hit.items() if size == min(hit.values())]
+        if alone:
+            z[i] = max(clear[alone, i], key=abs)
     return z

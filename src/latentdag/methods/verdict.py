@@ -93,7 +93,7 @@ def verdict_of(fit: "Fit") -> Verdict:
     """Return the verdict on a fit: contexts that are idle come first."""
     converged = () if fit.converged else (NOT_CONVERGED,)
     refusal = fit.details.get("refusal")
-    refused = () if refusal is None else (_refused(**refusal),)
+    refused = (_refused(**refusal),) if refusal and fit.graph.number_of_edges() else ()
     reasons = (*idle_reasons(fit), *refused, *_target_reasons(fit), *_unsettled(fit), *converged)
     return Verdict(reasons, (*_target_notes(fit), *_noise_notes(fit), *_strength_notes(fit)))
 
