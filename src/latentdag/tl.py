@@ -23,7 +23,7 @@ from latentdag.data.sources.annotated import chosen_features, obs_column
 from latentdag.data.sources.opening import open_source
 from latentdag.data.store import naming_file
 from latentdag.data.stream import pieces
-from latentdag.errors import LabelWarning
+from latentdag.errors import LabelWarning, VerdictWarning
 from latentdag.methods.fitting import fit
 from latentdag.methods.result import FILE, Fit
 from latentdag.model.model import LatentModel
@@ -56,6 +56,7 @@ def latentdag(
 
     Cells without a label and perturbations with fewer than ``min_cells`` cells take no part in the fit; a
     :class:`~latentdag.errors.LabelWarning` counts them. They get latent scores like all other cells.
+    Where something speaks against the fit, a :class:`~latentdag.errors.VerdictWarning` says what.
 
     Parameters
     ----------
@@ -140,6 +141,8 @@ def latentdag(
         names = obs_column(cells, column)
         options["targets"] = lb.named_targets(_labels(cells, context_key), names, m.control, f"obs[{column!r}]", "cell")
     found = fit(m, method, **{"data": rows, **options})
+    if not found.verdict.ok:
+        warnings.warn(str(found.verdict), VerdictWarning, stacklevel=2)
     model = found.model
     where = adata.var_names.get_indexer(list(model.feature_names))
     adata.obsm[key_added] = latent_scores(adata, model, layer, depths)

@@ -89,7 +89,7 @@ def fit(
     text, said = results.summary, {**said_of_fit(results), "out": str(out)}
     if known is not None:
         scores = compare(known, found)
-        text += "\n\nagainst the given model\n" + scores.round(4).to_string()
+        text = f"against the given model\n{scores.round(4).to_string()}\n\n{text}"  # the verdict comes last
         said["against_truth"] = scores.to_dict()
     first = f"; start with {out}/report.html" if "report.html" in files else ""
     tell(text, said, as_json, f"{out}/: {', '.join(files)}{first}")
