@@ -52,7 +52,7 @@ LOOK = "latentdag.membership_test says which contexts speak against it"
 #: Options that may describe such data better, and what they ask.
 WAYS = {
     "targets": "; targets='learn' asks whether contexts hit several latents, or one together",
-    "intervention": "; intervention='soft' asks whether they leave some effects of the causes",
+    "intervention": "; intervention='soft' asks whether contexts leave their targets some of their causes",
 }
 GAUSSIAN = ", samples taken as Gaussian"
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
@@ -114,7 +114,8 @@ def refused_reason(p_value: float, gaussian: bool, size: str) -> str:
 
 def next_steps(fit: "Fit", look: str = LOOK) -> str:
     """Return what to do where the data refuse the model of a fit: where to look, and options it was not told."""
-    told = {"targets": "target_probability" in fit.details, "intervention": fit.options.intervention != "perfect"}
+    asked = "target_probability" in fit.details or fit.details.get("targets_hint")  # a note says so already
+    told = {"targets": asked, "intervention": fit.options.intervention != "perfect"}
     return NEXT.format(look=look, ways="".join(text for name, text in WAYS.items() if not told[name]))
 
 

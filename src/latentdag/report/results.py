@@ -28,6 +28,7 @@ from latentdag.errors import clear_numerics
 from latentdag.inference.membership import MembershipTest
 from latentdag.inference.resampling import digest
 from latentdag.inference.stability import Bootstrap
+from latentdag.methods.orientation import signs_mean
 from latentdag.methods.result import Fit
 from latentdag.methods.verdict import Verdict
 from latentdag.report import records
@@ -205,6 +206,7 @@ class Results:
                 "idle": lb.text_names(fit.idle),
                 "checks": self.checks,
                 "contexts": records.context_records(self),
+                "signs": signs_mean(fit),
                 "latents": latents,
                 "features": [{"latent": z["latent"], **feature} for z in latents for feature in z["features"]],
                 "edges": edges,
@@ -298,7 +300,7 @@ def _tables(report: records.Record) -> list[records.Record]:
             continue
         known = [c for c in table["columns"] if any(row.get(c[0]) not in (None, "") for row in rows)]
         named = [{"key": name, "label": label, "kind": kind} for name, label, kind in known]
-        tables.append({"id": key, "title": table["title"], "columns": named})
+        tables.append({"id": key, "title": table["title"], "note": table.get("note", ""), "columns": named})
     return tables
 
 
@@ -324,7 +326,7 @@ def methods_text(
         text.append(words["rank"].format(note=next(iter(evidence.ranks.values())).attrs.get("note", "")))
     if bootstrapped:
         text.append(words["bootstrap"].format(**bootstrapped))
-    return [*text, words["units"]]
+    return [*text, words["units"].format(signs=signs_mean(fit))]
 
 
 def citation() -> dict[str, Any]:
