@@ -57,6 +57,14 @@ class SourceChangedWarning(LatentDAGWarning):
     """The data changed since a checkpoint was written, so the work begins anew."""
 
 
+class LabelWarning(LatentDAGWarning):
+    """Some rows were left out of a fit, because they have no label or too few rows share it."""
+
+
+class VerdictWarning(LatentDAGWarning):
+    """Something speaks against a fit: see ``fit.verdict``."""
+
+
 class EmptyCategoryWarning(LatentDAGWarning):
     """A context is declared among the categories of the labels, but no cell has it."""
 

@@ -73,6 +73,8 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     ----------
     fit_ : Fit
         Everything: ``fit_.edges()``, ``fit_.summary()``, ``fit_.predict(["A", "B"])``, ``fit_.save(path)``.
+    verdict_ : Verdict
+        What to know before believing the fit: ``fit_.verdict``.
     model_ : LatentModel
     latents_ : list of str
         Names of the columns that :meth:`transform` makes, after the contexts that target them.
@@ -161,6 +163,7 @@ class LatentDAG(TransformerMixin, BaseEstimator):
     def _keep(self, m: Moments, data: Samples | None = None) -> "LatentDAG":
         told = {name: value for name, value in vars(self).items() if name in Options.__dataclass_fields__}
         self.fit_: Fit = fit(m, **Options.among(told.pop("method"), told), n_jobs=self.n_jobs, data=data)
+        self.verdict_ = self.fit_.verdict
         self.model_ = self.fit_.model
         self.latents_ = list(self.fit_.latents)
         self.order_ = list(self.fit_.order)

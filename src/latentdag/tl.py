@@ -23,7 +23,7 @@ from latentdag.data.sources.annotated import chosen_features, obs_column
 from latentdag.data.sources.opening import open_source
 from latentdag.data.store import naming_file
 from latentdag.data.stream import pieces
-from latentdag.errors import LatentDAGWarning
+from latentdag.errors import LabelWarning, VerdictWarning
 from latentdag.methods.fitting import fit
 from latentdag.methods.result import FILE, Fit
 from latentdag.model.model import LatentModel
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
 #: Fewer cells than this give no covariance that any method can use.
 MIN_CELLS = 3
-
-
-class LabelWarning(LatentDAGWarning):
-    """Some cells were left out of a fit, because they have no label or too few cells share it."""
 
 
 def latentdag(
@@ -59,7 +55,8 @@ def latentdag(
     """Fit the latent causal model of a perturbation screen.
 
     Cells without a label and perturbations with fewer than ``min_cells`` cells take no part in the fit; a
-    :class:`LabelWarning` counts them. They get latent scores like all other cells.
+    :class:`~latentdag.errors.LabelWarning` counts them. They get latent scores like all other cells.
+    Where something speaks against the fit, a :class:`~latentdag.errors.VerdictWarning` says what.
 
     Parameters
     ----------
@@ -140,8 +137,12 @@ def latentdag(
     if isinstance(options.get("strength"), str):
         options["strength"] = _strengths(cells, context_key, m, options["strength"])
     if isinstance(options.get("targets"), str) and options["targets"] != "learn":
-        options["targets"] = _targets(cells, context_key, m, options["targets"])
+        column = options["targets"]
+        names = obs_column(cells, column)
+        options["targets"] = lb.named_targets(_labels(cells, context_key), names, m.control, f"obs[{column!r}]", "cell")
     found = fit(m, method, **{"data": rows, **options})
+    if not found.verdict.ok:
+        warnings.warn(str(found.verdict), VerdictWarning, stacklevel=2)
     model = found.model
     where = adata.var_names.get_indexer(list(model.feature_names))
     adata.obsm[key_added] = latent_scores(adata, model, layer, depths)
@@ -181,21 +182,6 @@ def _strengths(cells: "AnnData", context_key: str, m: Moments, column: str) -> d
         raise ValueError(f"obs[{column!r}] must hold a number for every cell that is fitted, to be a strength")
     mean = values.astype(float).groupby(_labels(cells, context_key)).mean()
     return {context: float(mean[context]) for context in m.contexts[1:]}
-
-
-def _targets(cells: "AnnData", context_key: str, m: Moments, column: str) -> dict[Hashable, str]:
-    """Return the target of each perturbation from a column of obs, which must say the same of all its cells."""
-    found: dict[Hashable, str] = {}
-    pairs = list(zip(_labels(cells, context_key), obs_column(cells, column), strict=True))
-    for context, name in dict.fromkeys(pair for pair in pairs if pair[0] != m.control):
-        if not isinstance(name, str):
-            raise ValueError(f"obs[{column!r}] must name a target for every cell of {context!r}, got {name!r}")
-        if found.setdefault(context, name) != name:
-            raise ValueError(
-                f"cells of {context!r} have two targets in obs[{column!r}], {found[context]!r} and {name!r}: a "
-                "perturbation that hits several takes targets={context: (name, name), …}"
-            )
-    return found
 
 
 def _labels(cells: "AnnData", context_key: str) -> Any:

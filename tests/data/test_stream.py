@@ -64,6 +64,34 @@ def test_every_format_gives_the_same_moments_to_the_last_bit(kind, share, tmp_pa
     assert m.fine is None
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_of_some_contexts_are_those_that_were_cut_out_before(kind, tmp_path):
+    """``only=`` in every format, with features chosen, in blocks of any size, and again as samples."""
+    data = cells(n=600)
+    kept = np.isin(data.labels, ["WT", "NA"])
+    expected = ld.Moments.from_samples(data.X[kept][:, [4, 1]], data.labels[kept], "WT", ["g4", "g1"])
+    source, contexts, options = written(data, kind, tmp_path)
+    options |= {"features": ["g4", "g1"], "only": ["WT", "NA"]}
+    for block_rows in (7, 250, None):
+        same(stream.moments(source, contexts, "WT", block_rows=block_rows, **options), expected)
+    again = list(stream.pieces(source, contexts, block_rows=100, **options).pieces())
+    np.testing.assert_array_equal(np.concatenate([labels for _, labels in again]), data.labels[kept])
+    spread = stream.spread_within(stream.pieces(source, contexts, block_rows=100, **options), 2)
+    n = expected.counts - 1
+    pooled = np.einsum("k,kpp->p", n, expected.covariances) / n.sum()
+    np.testing.assert_allclose(spread, pooled, rtol=1e-10)
+
+
+def test_only_refuses_a_context_that_is_not_there_and_passes_over_rows_without_a_label():
+    data = cells(n=600)
+    labels = np.where(np.arange(600) % 5 == 0, None, data.labels)
+    left = np.arange(600) % 5 > 0
+    expected = ld.Moments.from_samples(data.X[left], data.labels[left], "WT")
+    same(stream.moments(data.X, labels, "WT", only=["WT", "A", "B", "NA"]), expected)
+    with pytest.raises(ValueError, match=r"X has no context 'C'; the labels present are 'WT' \("):
+        stream.moments(data.X, labels, "WT", only=["WT", "C"])
+
+
 @settings(max_examples=25)
 @given(seeds, st.integers(1, 400), st.sampled_from([1.0, 0.05]))
 def test_the_size_of_blocks_does_not_matter(seed, block_rows, share):

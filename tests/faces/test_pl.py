@@ -244,12 +244,18 @@ def test_fits_are_found_in_estimators_and_anndata(m, fit):
 # ---- the others -------------------------------------------------------------------------------------------------------
 
 
+def test_the_graph_says_what_signs_mean(fit):
+    legend = pl.latent_graph(fit, level=None).get_legend()
+    assert legend.get_title().get_text().startswith("Each latent grows")
+    assert pl.latent_graph(fit.model).get_legend().get_title().get_text() == ""
+
+
 def test_mixing_shows_the_strongest_features(fit):
     ax = pl.mixing(fit, top=1)
     shown = [text.get_text() for text in ax.get_xticklabels()]
-    sd = np.sqrt(np.diagonal(fit.model.covariance()))
-    size = np.abs(fit.model.rescaled("unit-variance").mixing / sd[:, None])
-    assert set(shown) == {fit.model.feature_names[j] for j in size.argmax(axis=0)}
+    best = np.abs(fit.model.correlations).argmax(axis=0)  # the same features as in the table of latents
+    assert set(shown) == {fit.model.feature_names[j] for j in best}
+    assert "correlation" in ax.get_xlabel()
     assert [text.get_text() for text in ax.get_yticklabels()] == list(fit.order)
     chosen = [text.get_text() for text in pl.mixing(fit, features=["x3", "x1"]).get_xticklabels()]
     assert chosen == ["x3", "x1"]

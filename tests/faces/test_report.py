@@ -210,7 +210,7 @@ def test_a_perturbation_that_did_nothing_is_named(plain):
     name = str(m.contexts[3])
     assert list(found.idle) == made["idle"] == [name]
     assert status(made, "changed") == "warn"
-    for text in (made["verdict"]["text"], found.summary(), str(found.verdict)):
+    for text in (made["verdict"]["text"], found.summary().splitlines()[-1], str(found.verdict)):
         assert text.startswith(f"Nothing changed in {name}: its latent carries no edges.")
     assert made["contexts"][3]["directions"] == "0"
     assert made["contexts"][3]["p_changed"] > 0.05
@@ -372,3 +372,17 @@ def test_a_latent_that_is_set_to_a_value():
     assert made["contexts"][1]["role"] == "do"
     assert made["headline"]["loglik"] is None
     assert "no density" in next(check["text"] for check in made["checks"] if check["id"] == "membership")
+
+
+def test_latents_say_what_they_grow_with_in_the_same_words_everywhere(plain):
+    fit, m = plain
+    made = report.collect(fit, m)
+    assert {z["latent"]: z["grows_with"] for z in made["latents"]} == fit.grows_with
+    assert dict(fit.latent_table()[["latent", "grows with"]].to_numpy()) == fit.grows_with
+    shifted = fit.fitted_graph.edges and {**fit.details, "orientation": dict.fromkeys(fit.order, "perturbation")}
+    moved = replace(fit, details=shifted, fitted_graph=None)
+    assert "Each latent grows where its own perturbation moves it." in report.to_html(report.collect(moved, m))
+    assert set(moved.grows_with.values()) == {"its perturbation"}
+    strongest = {z["latent"]: [f["feature"] for f in z["features"][:2]] for z in made["latents"]}
+    for name, features in strongest.items():
+        assert [fit.model.feature_names[j] for j in fit.model.strongest(name, 2)] == features

@@ -2,12 +2,13 @@
 
 =============  ==================================================================
 ``app``        the commands and their options
-``files``      data that commands read, and single files that they write
+``files``      single files that commands write
 ``fitting``    ``latentdag moments``, ``test``, ``fit``, ``report`` and ``design``
 ``place``      where a run writes
 ``reproduce``  ``latentdag reproduce``
 ``results``    the folder that a fit leaves
 ``screens``    ``latentdag simulate`` and ``demo``
+``source``     data that commands read
 ``workflow``   ``latentdag workflow``
 =============  ==================================================================
 """
@@ -16,6 +17,8 @@ import io
 import os
 import sys
 from typing import Any
+
+from latentdag import __version__
 
 
 def main() -> None:
@@ -27,7 +30,11 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.exit("latentdag: the command line needs two more packages: pip install 'latentdag[cli]'")
+        asked = sys.argv[1:] == ["--version"]  # the one answer that needs no more than the package itself
+        if asked:
+            sys.stdout.write(f"latentdag {__version__}\n")
+        sys.stderr.write("latentdag: the command line needs two more packages: pip install 'latentdag[cli]'\n")
+        sys.exit(0 if asked else 1)
     app()
 
 

@@ -23,7 +23,6 @@ app = typer.Typer(
     help="Causal variables that nobody measured, and the graph between them, learned from experiments.",
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -42,6 +41,12 @@ Adjust = Annotated[str, typer.Option(help="Columns to regress out within context
 Robust = Annotated[bool, typer.Option("--robust", help="Outlying rows weigh less.")]
 Counts = Annotated[bool, typer.Option("--counts", help="The values are counts; the noise of counting is known.")]
 Depth = Annotated[str, typer.Option(help="Column with the depth of counts; by default the rows' sums.")]
+Chosen = Annotated[str, typer.Option("--features", help="Only these features, separated by commas.")]
+Drop = Annotated[str, typer.Option(help="Leave these features out.")]
+TopVariable = Annotated[
+    int, typer.Option(min=0, help="So many features: those that vary most about the means of their contexts.")
+]
+Contexts = Annotated[str, typer.Option(help="Only these contexts, separated by commas, and the control.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr; by default in a terminal.")]
 
@@ -55,6 +60,10 @@ def reading(
     robust: Robust = False,
     counts: Counts = False,
     depth: Depth = "",
+    features: Chosen = "",
+    drop: Drop = "",
+    top_variable: TopVariable = 0,
+    contexts: Contexts = "",
 ) -> None:
     """Declare how data are read: options that several commands share."""
 
@@ -159,7 +168,12 @@ def fit(
     penalty: Annotated[str, typer.Option(help="Price of an edge: bic, aic or nats.")] = "bic",
     unintervened: Annotated[str, typer.Option(help="Other latents: downstream or upstream.")] = "downstream",
     noise: Annotated[str, typer.Option(help="Noise of single features: auto, features or none.")] = "auto",
-    targets: Annotated[str, typer.Option(help="'learn', or a csv of contexts and the latents they hit.")] = "",
+    targets: Annotated[
+        str,
+        typer.Option(help="'learn', a csv of contexts and the latents they hit, or a column with each row's target."),
+    ] = "",
+    required: Annotated[str, typer.Option(help="Edges between latents, CAUSE:EFFECT, separated by commas.")] = "",
+    forbidden: Annotated[str, typer.Option(help="Edges that cannot be, CAUSE:EFFECT, separated by commas.")] = "",
     n_latents: Annotated[int, typer.Option(min=0, help="Latents of noisy features, background included.")] = 0,
     gamma: Annotated[float, typer.Option(min=0, max=1, help="Rank-one threshold of 'projection'.")] = 0.99,
     bootstrap: Annotated[int, typer.Option(min=0, help="Bootstrap replicates.")] = 0,

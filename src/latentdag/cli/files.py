@@ -1,9 +1,8 @@
-"""Data that the commands read, and single files that they write, each whole or not at all."""
+"""Single files that the commands write, each whole or not at all."""
 
 import csv
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,131 +12,8 @@ import typer
 from pandas.api.types import is_numeric_dtype
 
 from latentdag import pl
-from latentdag.cli.place import Place
-from latentdag.data import labels as lb
-from latentdag.data import stream
-from latentdag.data.moments import Moments
-from latentdag.data.sources.opening import open_source
-from latentdag.data.sources.reader import reading
-from latentdag.data.sources.tables import is_delimited
 from latentdag.data.store import to_plain, write_atomically
-from latentdag.data.stream import Samples
 from latentdag.optional import optional
-
-#: Address space that opening a file may take at least, and per byte on disk.
-LEAST, PER_BYTE = 2**30, 30
-
-
-def read_moments(
-    path: Path, source: Mapping[str, Any], *, place: Place | None = None, progress: bool | None = None
-) -> Moments:
-    """Read moments from a ``.npz`` of moments, or from one row per sample in any format that can be streamed.
-
-    Parameters
-    ----------
-    path : the file
-    source : how to read it
-        What the options context_column, control, layer, adjust, robust, counts and depth say.
-    place : where a killed run finds how far it came
-    progress
-        As for :func:`latentdag.stream.moments`.
-
-    Raises
-    ------
-    ValueError, OSError
-        Naming the file and what is wrong with it.
-    """
-    if path.suffix == ".npz":
-        found = Moments.load(path)
-        if source["robust"] and found.outliers is None:
-            raise ValueError(f"{path} holds moments, and rows cannot be weighed any more: use --robust on the rows")
-        if source["counts"] and found.noise is None:
-            raise ValueError(f"{path} holds moments without the noise of counts: use --counts on the rows")
-        return found
-    kept = None
-    if place is not None and not source["robust"]:
-        kept = place.unfinished("moments", [str(path.resolve()), source])
-    with reading(path):
-        column, control, rows = source["context_column"], _control(path, source), _rows(source)
-        options = {"robust": source["robust"], "checkpoint": kept, "progress": progress}
-        return stream.moments(path, column, control, **options, **rows)
-
-
-def read_targets(told: str) -> Any:
-    """Return the targets that ``--targets`` names: "learn", or the pairs of a csv with a context and a latent a row.
-
-    A context without a latent hits none.
-    """
-    if told in ("", "learn"):
-        return told or None
-    with reading(Path(told)):
-        table = pd.read_csv(told)
-    if table.shape[1] != 2:
-        raise ValueError(
-            f"{told} must have two columns, contexts and the latents that they hit; it has {table.shape[1]}"
-        )
-    context, latent = table.columns
-    return {label: tuple(mine.dropna().astype(str)) for label, mine in table.groupby(context, sort=False)[latent]}
-
-
-def read_samples(path: Path, source: Mapping[str, Any]) -> Samples | None:
-    """Return the samples behind the moments of a file, to be read once more; None where there are only moments."""
-    return None if path.suffix == ".npz" else stream.pieces(path, source["context_column"], **_rows(source))
-
-
-def _rows(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a source says about single rows, for the functions of :mod:`latentdag.data.stream`."""
-    said = {"adjust": listed_names(source["adjust"]) or None, "depth": source["depth"] or None}
-    return {**said, "layer": source["layer"], "counts": source["counts"]}
-
-
-def listed_names(text: str) -> list[str]:
-    """Return the names in a list that is separated by commas."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _control(path: Path, source: Mapping[str, Any]) -> Hashable:
-    """Return the label that the user's text means: labels of parquet and AnnData can be numbers. Never a guess."""
-    control = str(source["control"])
-    if control and is_delimited(path):
-        return control  # text tables have text labels
-    with bounded_memory(path):
-        reader = open_source(path, source["context_column"], layer=source["layer"])
-    try:
-        counts = pd.Series(reader.labels).value_counts()
-    finally:
-        reader.close()
-    if not control:
-        listed = ", ".join(f"{str(label)!r} ({n})" for label, n in counts.items())
-        raise ValueError(f"name the control context with --control; the labels present are {listed}")
-    meant = [label for label in counts.index if str(label) == control]
-    return lb.as_label(meant[0]) if len(meant) == 1 else control
-
-
-@contextmanager
-def bounded_memory(path: Path) -> Iterator[None]:
-    """Bound memory in proportion to a file's size while it is opened, where the system can.
-
-    A damaged header can ask for terabytes: then the command should say so, not be killed by the system.
-    """
-    try:
-        import resource
-
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    except (ImportError, OSError):
-        yield
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    size = sum(part.stat().st_size for part in (path, *path.rglob("*")) if part.is_file())  # of a file or a folder
-    wanted = used + max(LEAST, PER_BYTE * size)
-    wanted = min([wanted, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)])
-    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
-    try:
-        yield
-    except MemoryError:
-        raise ValueError(f"{path} is damaged: opening it would take far more memory than it has bytes") from None
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def tell(text: str, said: Mapping[str, Any], as_json: bool, wrote: object = "") -> None:

@@ -7,9 +7,10 @@ import pandas as pd
 import typer
 
 from latentdag import design as plans
-from latentdag.cli.files import read_moments, read_samples, read_targets, tell, write_csv
+from latentdag.cli.files import tell, write_csv
 from latentdag.cli.place import reserved
 from latentdag.cli.results import fit_folder, read_result, said_of_fit, write_result
+from latentdag.cli.source import CHOOSE, listed_names, read_data
 from latentdag.data import labels as lb
 from latentdag.data.moments import Moments
 from latentdag.errors import FileError
@@ -29,7 +30,7 @@ AGAINST = 3
 TOLD = ("p_order", "p_graph", "least_power", "least_power_equal", "saved", "counts", "note")
 
 #: Options that say how data are read; ``parameters.json`` has them as "source".
-READING = ("context_column", "control", "layer", "adjust", "robust", "counts", "depth")
+READING = ("context_column", "control", "layer", "adjust", "robust", "counts", "depth", *CHOOSE, "contexts")
 
 
 def moments(*, data: Path, out: Path, scale: str, progress: bool | None, as_json: bool, **source: Any) -> None:
@@ -39,7 +40,7 @@ def moments(*, data: Path, out: Path, scale: str, progress: bool | None, as_json
     if scale not in ("linear", "log") or (scale == "log" and not source["counts"]):
         raise ValueError(f"--scale is linear or, of --counts, log; got {scale!r}")
     with reserved(out, "moments", file=True) as place:
-        found = read_moments(data, source, place=place, progress=progress)
+        found = read_data(data, source, place=place, progress=progress)[0]
         found = found.log_rates() if scale == "log" else found
         found.save(out)
     names = lb.text_names(found.contexts)
@@ -75,9 +76,8 @@ def fit(
         raise ValueError(f"{out} holds the data: choose another folder for the results with --out")
     source = {name: options.pop(name) for name in READING}
     with fit_folder(out) as place:
-        m = read_moments(data, source, place=place, progress=progress)
-        chosen = _chosen(method, options, m)
-        samples, stability = read_samples(data, source), None
+        m, samples, options["targets"] = read_data(data, source, options["targets"], place, progress)
+        chosen, stability = _chosen(method, options, m), None
         found = fit_moments(m, **chosen, n_jobs=jobs, progress=progress, data=samples)
         if bootstrap:
             kept = place.unfinished("bootstrap", [moments_hash(m), chosen.to_json(), seed])
@@ -89,7 +89,7 @@ def fit(
     text, said = results.summary, {**said_of_fit(results), "out": str(out)}
     if known is not None:
         scores = compare(known, found)
-        text += "\n\nagainst the given model\n" + scores.round(4).to_string()
+        text = f"against the given model\n{scores.round(4).to_string()}\n\n{text}"  # the verdict comes last
         said["against_truth"] = scores.to_dict()
     first = f"; start with {out}/report.html" if "report.html" in files else ""
     tell(text, said, as_json, f"{out}/: {', '.join(files)}{first}")
@@ -100,8 +100,17 @@ def _chosen(method: str, told: dict[str, Any], m: Moments) -> Options:
     labels = dict(zip(lb.text_names(m.contexts), m.contexts, strict=True))
     parts = [text.rpartition("=") for text in told["strength"] or ()]
     strength = {labels.get(c, c): [_number(end) for end in value.split(":")] for c, _, value in parts}
-    read = {"penalty": _number(told["penalty"]), "targets": read_targets(told["targets"])}
-    return Options.among(method, told | read | {"strength": strength or None, "n_latents": told["n_latents"] or None})
+    read = {"strength": strength or None, "penalty": _number(told["penalty"]), "n_latents": told["n_latents"] or None}
+    return Options.among(method, told | read | {name: _edges(name, told[name]) for name in ("required", "forbidden")})
+
+
+def _edges(option: str, text: str) -> list[tuple[str, str]] | None:
+    """Return the edges in a list ``CAUSE:EFFECT,…`` of latents, or None if there are none."""
+    pairs = [tuple(part.strip() for part in pair.split(":")) for pair in listed_names(text)]
+    for pair in pairs:
+        if len(pair) != 2 or not all(pair):
+            raise ValueError(f"--{option} takes CAUSE:EFFECT, names of latents, separated by commas; got {text!r}")
+    return [(cause, effect) for cause, effect in pairs] or None
 
 
 def _number(text: str) -> str | float:
@@ -113,7 +122,7 @@ def _number(text: str) -> str | float:
 
 def check(*, data: Path, alpha: float, progress: bool | None, as_json: bool, **source: Any) -> None:
     """Test whether data fit the model, and end with an exit code that says so."""
-    found = membership_test(read_moments(data, source, progress=progress), alpha=alpha)
+    found = membership_test(read_data(data, source, progress=progress)[0], alpha=alpha)
     said = {
         **{name: getattr(found, name) for name in ("in_model", "verdict", "p_value", "size")},
         "p_omnibus": found.omnibus.p_value,

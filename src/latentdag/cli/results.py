@@ -150,7 +150,8 @@ def said_of_fit(results: Results) -> dict[str, Any]:
     texts = lb.text_names(found.model.contexts)[1:]
     return {
         "method": found.method,
-        "verdict": results.report["verdict"]["text"],
+        "verdict": str(results.verdict[1]),
+        "reasons": list(results.verdict[1].reasons),
         "idle": lb.text_names(found.idle),
         "order": list(found.order),
         "targets": dict(zip(texts, (list(v.targets) for v in found.model.interventions.values()), strict=True)),

@@ -109,6 +109,6 @@ def _draw(truth: LatentModel, results: Results) -> Any:
     figure, axes = plt.subplots(1, 2, figsize=(9, 5.5))
     pl.latent_graph(truth, axes[0], title="True latent graph")
     title = f"Estimated (method {results.fit.method})"
-    same = replace(results.fit, model=found.rescaled(signs))
+    same = replace(results.fit, model=found.rescaled(signs), details={})  # signs are those of the truth here
     pl.latent_graph(same, axes[1], like=truth, title=title, table=results.edges)
     return figure

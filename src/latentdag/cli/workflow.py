@@ -8,8 +8,9 @@ import pandas as pd
 
 from latentdag import datasets
 from latentdag import workflow as wf
-from latentdag.cli.files import listed_names, tell
+from latentdag.cli.files import tell
 from latentdag.cli.results import fit_folder, write_figures, write_result, write_tables
+from latentdag.cli.source import listed_names
 from latentdag.data.sources.reader import reading
 from latentdag.datasets.containers import Cohort, Screen
 from latentdag.datasets.variants import names_in

@@ -195,6 +195,40 @@ def count_table(labels: Sequence[Hashable], counts: Iterable[float], limit: int 
     return ", ".join(listed[:limit]) + more
 
 
+def counted(labels: Iterable[Any]) -> dict[Hashable, int]:
+    """Return how many rows have each label, the most frequent first; rows without a label do not count."""
+    return dict(Counter(map(as_label, pd.Series(labels, dtype=object).dropna())).most_common())
+
+
+def named_targets(labels: Iterable[Any], names: Iterable[Any], control: Any, where: str, row: str) -> dict[Any, str]:
+    """Return the target of each context but the control, from a name for every row.
+
+    Parameters
+    ----------
+    labels, names : (n,) context and target of each row
+    control : label
+    where, row : what messages call the column, and a row
+
+    Raises
+    ------
+    ValueError
+        Naming a context with a row without a target, or with two targets.
+    """
+    found: dict[Any, str] = {}
+    pairs = dict.fromkeys(zip(map(as_label, labels), names, strict=True))
+    for context, name in pairs:
+        if context == control:
+            continue
+        if not isinstance(name, str):
+            raise ValueError(f"{where} must name a target for every {row} of {context!r}, got {name!r}")
+        if found.setdefault(context, name) != name:
+            raise ValueError(
+                f"{row}s of {context!r} have two targets in {where}, {found[context]!r} and {name!r}: a "
+                "perturbation that hits several takes targets={context: (name, name), …}"
+            )
+    return found
+
+
 def listed(names: Iterable[Any], limit: int = 12) -> str:
     """Return the first names in quotes, ``'a', 'b', …``, or ``none``: for error messages."""
     texts = [repr(as_label(name)) for name in names]

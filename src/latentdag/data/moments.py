@@ -526,6 +526,7 @@ def moments(
     layer: str | None = None,
     features: Any = None,
     adjust: Any = None,
+    only: Iterable[Hashable] | None = None,
     robust: bool = False,
     counts: bool = False,
     depth: Any = None,
@@ -564,6 +565,8 @@ def moments(
         Only these features.
     adjust : names of columns, or a table with one row per sample, optional
         Covariates to regress out within contexts, in the same pass; see :mod:`latentdag.data.adjust`.
+    only : labels, optional
+        Only the rows of these contexts; the others, and rows without a label, are passed over.
     robust : bool
         Rows far from the others of their context weigh less; see :mod:`latentdag.data.robust`. The rows are read three
         times, and once more where a context has more than a thousand; a small sample of them stays in memory.
@@ -615,7 +618,7 @@ def moments(
             "a checkpoint keeps the sums of one pass, and robust=True needs several: leave one of them away"
         )
     _check_counted(counts, depth, scale, adjust, robust)
-    chosen = {"feature_names": feature_names, "layer": layer, "features": features}
+    chosen = {"feature_names": feature_names, "layer": layer, "features": features, "only": only}
     reader = open_source(source, contexts, **chosen, adjust=adjust, depth=depth)
     in_place = reader.dask is not None and checkpoint is None and block_rows is None
     asked = _Asked(control, adjust, robust, counts, depth, scale, block_rows)

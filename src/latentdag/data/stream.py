@@ -196,13 +196,14 @@ def pieces(
     adjust: Any = None,
     counts: bool = False,
     depth: Any = None,
+    only: Iterable[Hashable] | None = None,
     block_rows: int | None = None,
 ) -> Pieces:
     """Return the samples of a source that does not fit in memory, for functions that take ``data=``.
 
     Parameters
     ----------
-    source, contexts, feature_names, layer, features, adjust, counts, depth, block_rows
+    source, contexts, feature_names, layer, features, adjust, counts, depth, only, block_rows
         As for :func:`latentdag.stream.moments`; the same as there give the samples that those moments are of. Those of
         counts are rates; single rows have no logarithms of rates.
 
@@ -214,4 +215,24 @@ def pieces(
     [((128, 2), 128), ((128, 2), 128), ((44, 2), 44)]
     """
     options = {"feature_names": feature_names, "layer": layer, "features": features, "adjust": adjust}
-    return Pieces(source, contexts, options | {"depth": depth}, block_rows, counts)
+    return Pieces(source, contexts, options | {"depth": depth, "only": only}, block_rows, counts)
+
+
+def spread_within(data: Samples, n_features: int) -> np.ndarray:
+    """Return the variance (p,) of every feature over all rows about the mean of their context.
+
+    The labels of contexts play no other part: a feature does not count as variable because a perturbation moves it.
+    Values that are not finite make the variance infinite.
+    """
+    means: dict[Hashable, np.ndarray] = {}
+    counts: dict[Hashable, int] = {}
+    total = np.zeros(n_features)
+    for X, labels in _pieces(data):
+        codes, present = lb.factorize(labels, X.shape[0])
+        for code, label in enumerate(present):
+            for rows in dense_rows(as_rows(X), np.flatnonzero(codes == code)):
+                mean, n, more = rows.mean(axis=0), counts.get(label, 0), len(rows)
+                gap = mean - means.get(label, mean)
+                total += ((rows - mean) ** 2).sum(axis=0) + gap**2 * (n * more / (n + more))  # Chan's update
+                means[label], counts[label] = mean - gap * (n / (n + more)), n + more
+    return np.nan_to_num(total / max(sum(counts.values()) - len(counts), 1), nan=np.inf)

@@ -18,6 +18,9 @@ from latentdag.methods.result import Fit, named_graph
 DOUBT = 1e-3
 
 
+PERTURBED, FEATURE = "where its own perturbation moves it", "with the feature that weighs most"
+
+
 def oriented(fit: Fit) -> Fit:
     """Return the fit with every latent's sign chosen, and by what, in ``details["orientation"]``."""
     model = fit.model
@@ -32,6 +35,17 @@ def oriented(fit: Fit) -> Fit:
     model = model.rescaled(sign)
     graph = named_graph(model, fit.fitted_graph.edges)
     return replace(fit, model=model, graph=graph, fitted_graph=None, details=details)
+
+
+def signs_mean(fit: Fit) -> str:
+    """Return one sentence about what the signs of a fit's latents mean, or nothing where nobody chose them."""
+    told = list(fit.orientation.values())
+    moved = told.count("perturbation")
+    if not told:
+        return ""
+    if moved in (0, len(told)):
+        return f"Each latent grows {PERTURBED if moved else FEATURE}."
+    return f"{moved} of {len(told)} latents grow {PERTURBED.replace('its', 'their')}, the others {FEATURE}."
 
 
 def _shifts(fit: Fit) -> np.ndarray:

@@ -142,6 +142,16 @@ class Fit:
         return dict(self.details.get("orientation", {}))
 
     @property
+    def grows_with(self) -> dict[str, str]:
+        """The same in words, by latent: "its perturbation", or the name of that feature."""
+        names, largest = self.model.feature_names, np.abs(self.model.unmixing).argmax(axis=1)
+        told = self.orientation
+        return {
+            name: "its perturbation" if told.get(name) == "perturbation" else names[j]
+            for name, j in zip(self.model.latents, largest, strict=True)
+        }
+
+    @property
     def method(self) -> str:
         return self.options.method
 
@@ -404,17 +414,15 @@ class Fit:
     def latent_table(self, n_features: int = 3) -> pd.DataFrame:
         """Return one row per latent, sources first: contexts, what it grows with, parents, strongest features."""
         model, scaled, rows = self.model, self.model.rescaled("unit-variance"), []
-        largest, told = np.abs(model.unmixing).argmax(axis=1), self.orientation
-        for name, correlation, most in zip(model.latents, model.correlations.T, largest, strict=True):
+        for name, correlation in zip(model.latents, model.correlations.T, strict=True):
             parents = sorted(self.graph.predecessors(name), key=lambda p: -abs(weight_of(scaled, name, p)))
             effects = [f"{parent} ({weight_of(scaled, name, parent):+.2f})" for parent in parents]
-            top = np.argsort(-np.abs(correlation), kind="stable")[:n_features]
-            strongest = [f"{model.feature_names[j]} ({correlation[j]:+.2f})" for j in top]
+            strongest = [f"{model.feature_names[j]} ({correlation[j]:+.2f})" for j in model.strongest(name, n_features)]
             rows.append(
                 {
                     "latent": name,
                     "contexts": ", ".join(str(c) for c, v in model.interventions.items() if name in v.targets),
-                    "grows with": "its perturbation" if told.get(name) == "perturbation" else model.feature_names[most],
+                    "grows with": self.grows_with[name],
                     "parents (effect in s.d.)": ", ".join(effects),
                     "strongest features (correlation)": ", ".join(strongest),
                 }

@@ -46,10 +46,14 @@ NOT_SHARED = "The contexts of {group} do not share a target: {which}."
 FEWER = "The data show {found} latents, not the {asked} that were asked for."
 STRENGTHS = "Partial interventions, of strengths that were told: {listed}{unsure}."
 UNSURE = "; the fit is for the middle of each range, and standard errors allow for the rest of it"
-REFUSED = (
-    "These data refuse the model (p = {p:.1g}{gaussian}): edges are those of an approximation. {size} "
-    "latentdag.membership_test says which contexts speak against it."
-)
+REFUSED = "These data refuse the model (p = {p:.1g}{gaussian}): edges are those of an approximation.{size}"
+NEXT = "What to do next: {look}{ways}."
+LOOK = "latentdag.membership_test says which contexts speak against it"
+#: Options that may describe such data better, and what they ask.
+WAYS = {
+    "targets": "; targets='learn' asks whether contexts hit several latents, or one together",
+    "intervention": "; intervention='soft' asks whether contexts leave their targets some of their causes",
+}
 GAUSSIAN = ", samples taken as Gaussian"
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
 FINE = "Nothing speaks against this fit."
@@ -71,6 +75,8 @@ class Verdict:
         The weightiest first; none where nothing speaks against the fit.
     notes : tuple of sentences
         What was decided on the way, and why; nothing to worry about.
+    advice : str
+        What to do next where the model is refused.
 
     Examples
     --------
@@ -80,27 +86,38 @@ class Verdict:
 
     reasons: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    advice: str = ""
 
     @property
     def ok(self) -> bool:
         return not self.reasons
 
     def __str__(self) -> str:
-        return " ".join([*(self.reasons or (FINE,)), *self.notes])
+        return " ".join(filter(None, [*(self.reasons or (FINE,)), *self.notes, self.advice]))
 
 
 def verdict_of(fit: "Fit") -> Verdict:
     """Return the verdict on a fit: contexts that are idle come first."""
     converged = () if fit.converged else (NOT_CONVERGED,)
     refusal = fit.details.get("refusal")
-    refused = (_refused(**refusal),) if refusal and fit.graph.number_of_edges() else ()
+    refusal = refusal if fit.graph.number_of_edges() else None
+    refused = () if refusal is None else (refused_reason(**refusal),)
     reasons = (*idle_reasons(fit), *refused, *_target_reasons(fit), *_unsettled(fit), *converged)
-    return Verdict(reasons, (*_target_notes(fit), *_noise_notes(fit), *_strength_notes(fit)))
+    notes = (*_target_notes(fit), *_noise_notes(fit), *_strength_notes(fit))
+    return Verdict(reasons, notes, "" if refusal is None else next_steps(fit))
 
 
-def _refused(p_value: float, gaussian: bool, size: str) -> str:
+def refused_reason(p_value: float, gaussian: bool, size: str) -> str:
     """Return the sentence of a model that the data refuse."""
+    size = f" {size}" if size else ""
     return REFUSED.format(p=max(p_value, 1e-300), gaussian=GAUSSIAN if gaussian else "", size=size)
+
+
+def next_steps(fit: "Fit", look: str = LOOK) -> str:
+    """Return what to do where the data refuse the model of a fit: where to look, and options it was not told."""
+    asked = "target_probability" in fit.details or fit.details.get("targets_hint")  # a note says so already
+    told = {"targets": asked, "intervention": fit.options.intervention != "perfect"}
+    return NEXT.format(look=look, ways="".join(text for name, text in WAYS.items() if not told[name]))
 
 
 def _target_reasons(fit: "Fit") -> Iterator[str]:

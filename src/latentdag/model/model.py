@@ -434,6 +434,10 @@ class LatentModel:
         scaled = self.covariance_with_latents / np.sqrt(np.diagonal(self.law().latent_covariance))
         return np.divide(scaled, deviations, out=np.zeros_like(scaled), where=deviations > 0)
 
+    def strongest(self, latent: str, n: int) -> list[int]:
+        """Return the positions of the ``n`` strongest features of a latent: of largest absolute correlation with it."""
+        return np.argsort(-np.abs(self.correlations[:, self.index(latent)]), kind="stable")[:n].tolist()
+
     def seen_by(self, m: Moments) -> "LatentModel":
         """Return the model in the coordinates of moments of its features, or of its dimensions."""
         return self if m.basis is None else self.in_dimensions()

@@ -6,6 +6,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
+from latentdag.methods.orientation import signs_mean
 from latentdag.methods.result import Fit, named_graph
 from latentdag.model.model import LatentModel
 from latentdag.pl.canvas import BOX, NEGATIVE, NEUTRAL, NODE, NODE_EDGE, POSITIVE, axes, drawn, name_width, short
@@ -25,7 +26,7 @@ LONGEST_LIST = 22
 GAP, LEGEND_WIDTH = 0.22, 5.6
 
 #: Inches between rows, and more where names carry boxes; around it all; below, for a legend.
-ROW, BOX_ROW, MARGIN, BELOW = 0.75, 0.15, 0.3, 0.4
+ROW, BOX_ROW, MARGIN, BELOW = 0.75, 0.15, 0.3, 0.5
 
 #: Inches that a bend takes across, at least and at most, and those that all bends of a row may take together.
 BEND = (0.13, 0.3, 3.0)
@@ -56,7 +57,8 @@ def latent_graph(
     """Draw the latent graph in layers, sources on top, with a box for each context (the paper's figure).
 
     Edges are as wide as the effect between latents of unit variance, blue if positive and orange if negative, dashed if
-    not significant. Latents without any edge have no place in the order: they are at the bottom, grey if idle.
+    not significant; below, what the latents' signs mean (``fit.orientation``). Latents without any edge have no place
+    in the order: they are at the bottom, grey if idle.
 
     Parameters
     ----------
@@ -112,7 +114,7 @@ def latent_graph(
         made = _write(ax, x, y, text, NAME_SIZE * scale, "round,pad=0.3,rounding_size=0.7", face, border)
         made.set_color(NEUTRAL if name in idle else "black")
     if legend and (graph.number_of_edges() or idle):
-        _legend(ax, graph, bool(doubtful & set(graph.edges)), bool(idle), level, scale)
+        _legend(ax, graph, bool(doubtful & set(graph.edges)), bool(idle), level, scale, signs_mean(fit) if fit else "")
     return ax
 
 
@@ -185,14 +187,16 @@ def _write(
     return ax.text(x, y, text, ha="center", va="center", fontsize=size, zorder=3, parse_math=False, bbox=box)
 
 
-def _legend(ax: "Axes", graph: nx.DiGraph, any_dashed: bool, any_idle: bool, level: float | None, scale: float) -> None:
+def _legend(
+    ax: "Axes", graph: nx.DiGraph, any_dashed: bool, any_idle: bool, level: float | None, scale: float, signs: str
+) -> None:
     from matplotlib.lines import Line2D
 
-    signs = {np.sign(weight) for *_, weight in graph.edges(data="weight")}
+    present = {np.sign(weight) for *_, weight in graph.edges(data="weight")}
     handles = [
         Line2D([], [], color=colour, linewidth=(0.5 + 2.6 * 0.5) * scale, label=word)
         for sign, colour, word in ((1, POSITIVE, "effect +0.5 s.d."), (-1, NEGATIVE, "effect −0.5 s.d."))
-        if sign in signs
+        if sign in present
     ]
     if any_dashed:
         handles.append(Line2D([], [], color="#555555", linestyle=DASHES, label=f"not significant (q > {level:g})"))
@@ -201,5 +205,5 @@ def _legend(ax: "Axes", graph: nx.DiGraph, any_dashed: bool, any_idle: bool, lev
         handles.append(Line2D([], [], marker="s", markersize=7 * scale, label="idle", **look))  # type: ignore[arg-type]
     ax.legend(
         handles=handles, loc="lower center", ncol=4, frameon=False, fontsize=8 * scale, borderaxespad=0.2,
-        handlelength=2.5, columnspacing=1.2,
+        handlelength=2.5, columnspacing=1.2, title=signs or None, title_fontsize=8 * scale,
     )  # fmt: skip

@@ -34,8 +34,9 @@ def mixing(
 ) -> "Axes":
     """Draw what one standard deviation of each latent does to its strongest features, in their standard deviations.
 
-    Both deviations are those in the control. Latents are listed sources first; features beside the latent that moves
-    them most. Blue is up, orange down, as in all figures.
+    Both deviations are those in the control. Strongest are the features of largest absolute correlation with the latent
+    in the control, as everywhere. Latents are listed sources first; features beside the latent they go with. Blue is
+    up, orange down, as in all figures.
 
     Parameters
     ----------
@@ -58,7 +59,8 @@ def mixing(
     if features is not None:
         columns = [model.feature_names.index(name) for name in features]
     else:
-        columns = _strongest(effects, top if top is not None else min(8, max(1, SHOWN // model.n_latents)))
+        related = model.correlations[:, [model.latents.index(name) for name in latents]]
+        columns = _strongest(related, top if top is not None else min(8, max(1, SHOWN // model.n_latents)))
     shown, values = [model.feature_names[j] for j in columns], effects[columns].T
     width, height = LINE * len(shown) + name_width(latents, 8) + 1.5, LINE * len(latents) + name_width(shown, 8) + 0.9
     ax = axes(ax, max(4.5, width), max(2.8, height))
@@ -68,7 +70,8 @@ def mixing(
     look = {"cmap": colours, "vmin": -limit, "vmax": limit, "aspect": "auto"}
     bar = "effect of 1 s.d. of the latent\n(s.d. of the feature)"
     _heat(ax, values, latents, shown, bar, {"pad": 0.015, "aspect": 25}, **look)
-    ax.set(xlabel="feature", ylabel="latent" if fit is None else "latent, sources first", title=title or "")
+    said = "feature" if features is not None else "features of largest correlation\nwith a latent in the control"
+    ax.set(xlabel=said, ylabel="latent" if fit is None else "latent, sources first", title=title or "")
     return ax
 
 
@@ -89,9 +92,9 @@ def _effects(model: Any) -> np.ndarray:
     return np.asarray(model.rescaled("unit-variance").mixing / np.where(deviation > 0, deviation, 1.0)[:, None])
 
 
-def _strongest(effects: np.ndarray, top: int) -> list[int]:
-    """Return the ``top`` strongest features of every latent, each listed with the latent that moves it most."""
-    size = np.abs(effects)
+def _strongest(correlations: np.ndarray, top: int) -> list[int]:
+    """Return the ``top`` strongest features of every latent, each listed with the latent it goes with most."""
+    size = np.abs(correlations)
     kept = np.unique(np.argsort(-size, axis=0, kind="stable")[:top])
     home = np.argmax(size[kept], axis=1)
     return [int(kept[i]) for i in np.lexsort((-size[kept, home], home))]

@@ -23,7 +23,7 @@ from latentdag.data.stream import Samples
 from latentdag.inference.membership import FIT_UP_TO, MembershipTest, membership_test
 from latentdag.inference.ranks import p_value_column, rank_test
 from latentdag.methods.result import Fit
-from latentdag.methods.verdict import and_list, idle_reasons
+from latentdag.methods.verdict import Verdict, and_list, idle_reasons, next_steps, refused_reason
 from latentdag.report.text import WORDS, show
 from latentdag.uncertainty.standard_errors import SHRUNK
 
@@ -148,7 +148,10 @@ def conditioning(m: Moments) -> tuple[float, int]:
 
 
 #: From worst to best.
-STATUSES = tuple(WORDS["verdicts"])
+STATUSES = ("bad", "warn", "open", "note", "good")
+
+#: Checks that the verdict of a fit speaks of itself, and those that say nothing good where the model is refused.
+TOLD, OF_THE_MODEL = ("changed", "membership", "converged"), ("order", "ambiguous", "edges")
 
 #: Condition numbers of correlations up to which double precision is no worry, and up to which it is not yet a danger.
 CALM, STRAINED = 1e6, 1e10
@@ -167,15 +170,30 @@ def all_checks(results: "Results") -> list[Check]:
         found, words = check(results), WORDS["checks"][check.__name__]
         if found is not None:
             status, sentence, values = found
+            if status == "good" and check.__name__ in OF_THE_MODEL and results.refused:
+                status = "note"
             text = (words.get("first", "") + words[sentence]).format(**values, alpha=ALPHA)
             checks.append({"id": check.__name__, "name": words["name"], "status": status, "text": text})
     return checks
 
 
-def overall(checks: Sequence[Check], first: Sequence[str] = (), notes: Sequence[str] = ()) -> Check:
-    """Return the worst status, with one sentence about it; ``first``, what must be said before, ``notes``, after."""
-    worst = min((check["status"] for check in checks), key=STATUSES.index)
-    return {"status": worst, "text": " ".join([*first, WORDS["verdicts"][worst], *notes])}
+def overall(results: "Results", checks: Sequence[Check]) -> tuple[str, Verdict]:
+    """Return the status of a fit, and its verdict together with what the checks add."""
+    verdict, test = results.fit.verdict, results.evidence.membership
+    status = min([*(check["status"] for check in checks), "good" if verdict.ok else "warn"], key=STATUSES.index)
+    reasons, notes, advice = verdict.reasons, verdict.notes, verdict.advice
+    if results.refused and test is not None and not test.in_model:
+        if "refusal" not in results.fit.details:
+            reasons = (*reasons, refused_reason(test.p_value, not test.omnibus.robust, test.size))
+        worst = test.drop or sorted(test.omnibus.misfit, key=lambda c: -test.omnibus.misfit[c])[:1]
+        look = WORDS["verdict"]["drop" if test.drop else "worst" if worst else "look"]
+        advice = next_steps(results.fit, look.format(which=and_list([str(c) for c in worst])))
+    marked = [check["name"] for check in checks if check["status"] in ("bad", "warn") and check["id"] not in TOLD]
+    if marked:
+        reasons = (*reasons, WORDS["verdict"]["marked"].format(names=and_list(marked)))
+    if status == "open":
+        notes = (*notes, WORDS["verdict"]["open"])
+    return "bad" if results.refused else status, Verdict(reasons, notes, advice)
 
 
 def _sentence(text: str) -> str:
@@ -234,8 +252,10 @@ def membership(results: "Results") -> Found:
         return "open", "said" if why_not else "several", {"said": why_not}
     asked = test.omnibus.reason != "not asked for"
     status = "bad" if not test.in_model else "good" if np.isfinite(test.omnibus.p_value) else "note"
-    sentence = "tested" if asked else "not_asked"
-    return status, sentence, {"verdict": test.verdict, "omnibus": _sentence(str(test.omnibus))}
+    if test.in_model and results.refused:  # by the test of the fit, with other samples or at another level
+        return "bad", "apart", {"omnibus": str(test.omnibus)}
+    said = test.verdict.removesuffix(test.size).strip()  # the size of the misfit is in the verdict on the fit
+    return status, "tested" if asked else "not_asked", {"verdict": said, "omnibus": _sentence(str(test.omnibus))}
 
 
 def condition(results: "Results") -> Found:

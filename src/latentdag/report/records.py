@@ -96,12 +96,12 @@ def latent_records(fit: Fit, edges: list[Record], n_features: int) -> list[Recor
     for name in fit.order:
         i, idle = scaled.latents.index(name), name in fit.idle_latents
         causes = [edge for edge in edges if edge["target"] == name]
-        top = np.argsort(-np.abs(correlation[:, i]), kind="stable")[:n_features]
         records.append(
             {
                 "latent": name,
                 "idle": idle,
                 "contexts": [str(c) for c, v in fit.model.interventions.items() if name in v.targets],
+                "grows_with": fit.grows_with[name],
                 "equation": "" if idle else _equation(name, causes, float(np.sqrt(scaled.noise_variance[i]))),
                 "causes": [edge["source"] for edge in causes],
                 "effects": [edge["target"] for edge in edges if edge["source"] == name],
@@ -117,7 +117,7 @@ def latent_records(fit: Fit, edges: list[Record], n_features: int) -> list[Recor
                         "mixing": scaled.mixing[j, i],
                         "unmixing": fit.model.unmixing[fit.model.latents.index(name), j],
                     }
-                    for j in top
+                    for j in scaled.strongest(name, n_features)
                 ],
             }
         )

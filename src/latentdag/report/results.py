@@ -10,7 +10,7 @@ The functions at the end say how: methods in words, whom to cite, versions, and 
 import os
 import platform
 from collections.abc import Hashable, Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -28,10 +28,11 @@ from latentdag.errors import clear_numerics
 from latentdag.inference.membership import MembershipTest
 from latentdag.inference.resampling import digest
 from latentdag.inference.stability import Bootstrap
+from latentdag.methods.orientation import signs_mean
 from latentdag.methods.result import Fit
-from latentdag.methods.verdict import idle_reasons
+from latentdag.methods.verdict import Verdict
 from latentdag.report import records
-from latentdag.report.checks import Evidence, all_checks, gather, overall
+from latentdag.report.checks import Check, Evidence, all_checks, gather, overall
 from latentdag.report.text import WORDS, to_html, to_json, to_markdown, write_page
 from latentdag.uncertainty.edges import edge_table
 from latentdag.uncertainty.standard_errors import Uncertainty
@@ -130,10 +131,26 @@ class Results:
         """What the rank tests and the membership test found, or why they were not made."""
         return gather(self.fit, self.moments, self.tests, self.data)
 
+    @property
+    def refused(self) -> bool:
+        """Whether the data refuse the model: by the test that the fit made, or by those of the report."""
+        test = self.evidence.membership
+        return "refusal" in self.fit.details or (test is not None and not test.in_model)
+
+    @cached_property
+    def checks(self) -> list[Check]:
+        """Every check that applies to the fit, with its verdict in plain words."""
+        return all_checks(self)
+
+    @cached_property
+    def verdict(self) -> tuple[str, Verdict]:
+        """The status of the fit ("bad", "warn", "open", "note" or "good"), and the verdict that every face shows."""
+        return overall(self, self.checks)
+
     @cached_property
     def summary(self) -> str:
-        """The table of :meth:`latentdag.Fit.summary`, for the terminal and ``summary.txt``."""
-        return self.fit.summary()
+        """The table of :meth:`latentdag.Fit.summary` with this verdict, for the terminal and ``summary.txt``."""
+        return f"{self.fit.summary().removesuffix(str(self.fit.verdict))}{self.verdict[1]}"
 
     @cached_property
     @clear_numerics
@@ -166,7 +183,7 @@ class Results:
     def report(self) -> dict[str, Any]:
         """The dict of plain types from which HTML, markdown and JSON are made; see :func:`collect`."""
         fit, bootstrap = self.fit, self.bootstrap
-        checks = all_checks(self)
+        status, verdict = self.verdict
         edges = records.edge_records(self)
         latents = records.latent_records(fit, edges, self.n_features)
         settings = None if bootstrap is None else dict(bootstrap.settings)
@@ -185,10 +202,11 @@ class Results:
                     **{name: getattr(fit, name) for name in ("method", "loglik", "bic")},
                 },
                 "level": self.level,
-                "verdict": overall(checks, idle_reasons(fit), fit.verdict.notes),
+                "verdict": {"status": status, "text": str(verdict), **asdict(verdict)},
                 "idle": lb.text_names(fit.idle),
-                "checks": checks,
+                "checks": self.checks,
                 "contexts": records.context_records(self),
+                "signs": signs_mean(fit),
                 "latents": latents,
                 "features": [{"latent": z["latent"], **feature} for z in latents for feature in z["features"]],
                 "edges": edges,
@@ -282,7 +300,7 @@ def _tables(report: records.Record) -> list[records.Record]:
             continue
         known = [c for c in table["columns"] if any(row.get(c[0]) not in (None, "") for row in rows)]
         named = [{"key": name, "label": label, "kind": kind} for name, label, kind in known]
-        tables.append({"id": key, "title": table["title"], "columns": named})
+        tables.append({"id": key, "title": table["title"], "note": table.get("note", ""), "columns": named})
     return tables
 
 
@@ -308,7 +326,7 @@ def methods_text(
         text.append(words["rank"].format(note=next(iter(evidence.ranks.values())).attrs.get("note", "")))
     if bootstrapped:
         text.append(words["bootstrap"].format(**bootstrapped))
-    return [*text, words["units"]]
+    return [*text, words["units"].format(signs=signs_mean(fit))]
 
 
 def citation() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Choose the reader that a source needs: by its type, or by its name on disk."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from latentdag.data import labels as lb
 from latentdag.data.matrices import as_rows
 from latentdag.data.sources.annotated import AnnDataReader, StoreReader
 from latentdag.data.sources.mtx import MtxReader, find_packed
-from latentdag.data.sources.reader import ArrayReader, Reader, naming_source, reading
+from latentdag.data.sources.reader import ArrayReader, Reader, SomeRows, naming_source, reading
 from latentdag.data.sources.tables import DelimitedReader, ParquetReader, TableReader, is_delimited
 from latentdag.optional import optional
 
@@ -27,6 +27,7 @@ def open_source(
     features: Any = None,
     adjust: Any = None,
     depth: Any = None,
+    only: Iterable[Hashable] | None = None,
 ) -> Reader:
     """Return a reader for a matrix, table, AnnData object, file or folder; see :func:`latentdag.stream.moments`.
 
@@ -44,6 +45,7 @@ def open_source(
         reader.on_disk = True
     else:
         reader = _in_memory(source, contexts, layer, others)
+    reader = reader if only is None else _of_contexts(reader, only)
     if feature_names is not None:
         reader.renamed = lb.named_features(feature_names, len(reader.all_features))
     reader.chosen = positions(features, reader.feature_names, reader.name)
@@ -107,6 +109,16 @@ def _one_each(contexts: Any, path: Path) -> Any:
     if lb.is_single(contexts):
         raise ValueError(f"{path} has no labels of its own: contexts must hold one label per row, got {contexts!r}")
     return contexts
+
+
+def _of_contexts(reader: Reader, only: Iterable[Hashable]) -> Reader:
+    """Return a reader of the rows of these contexts; the others, and rows without a label, are passed over."""
+    counts = lb.counted(reader.labels)
+    wanted = {lb.as_label(label) for label in only}
+    for label in wanted - set(counts):
+        listed = lb.count_table(list(counts), counts.values())
+        raise ValueError(f"{reader.name} has no context {label!r}; the labels present are {listed}")
+    return SomeRows(reader, np.array([lb.as_label(label) in wanted for label in reader.labels], dtype=bool))
 
 
 # ---- which columns ----------------------------------------------------------------------------------------------

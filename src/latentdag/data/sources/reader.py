@@ -182,6 +182,50 @@ class Mapped(Reader):
         return self.reader.identity()
 
 
+class SomeRows(Reader):
+    """Some rows of another reader, which still chooses the features.
+
+    Parameters
+    ----------
+    reader : Reader
+    kept : (n,) whether each of its rows is kept
+    """
+
+    selects = True
+
+    def __init__(self, reader: Reader, kept: np.ndarray):
+        self.reader, self.kept, self.n_rows = reader, kept, int(kept.sum())
+        self.name, self.path, self.all_features, self.sparse = (
+            reader.name, reader.path, reader.all_features, reader.sparse,
+        )  # fmt: skip
+        self.labels = np.array(reader.labels, dtype=object)[kept]
+
+    @property
+    def chosen(self) -> np.ndarray | None:
+        return self.reader.chosen
+
+    @chosen.setter
+    def chosen(self, value: np.ndarray | None) -> None:
+        self.reader.chosen = value
+
+    def _blocks(self, step: int, start: int) -> Iterator[Any]:
+        first = int(np.flatnonzero(self.kept)[start]) if start < self.n_rows else self.reader.n_rows
+        yield from rebatch(self._kept(step, first), step)
+
+    def _kept(self, step: int, row: int) -> Iterator[Any]:
+        for block in self.reader.blocks(step, row):
+            yield block[self.kept[row : (row := row + block.shape[0])]]
+
+    def columns(self, names: Sequence[str]) -> Any:
+        return self.reader.columns(names)[self.kept].reset_index(drop=True)
+
+    def identity(self) -> dict[str, str]:
+        return self.reader.identity()
+
+    def close(self) -> None:
+        self.reader.close()
+
+
 def rebatch(pieces: Iterable[Any], step: int, skip: int = 0) -> Iterator[Any]:
     """Yield blocks of ``step`` rows (the last may be shorter) out of pieces of any size, less the first ``skip``."""
     waiting: list[Any] = []

@@ -28,10 +28,15 @@ def feature_columns(
     with naming_source(where):
         lb.check_names([name for name in names if name not in row_names], "column")
     named = ([contexts] if lb.is_single(contexts) else []) + list(others)
-    for column in named:
+    check_columns(where, names, named)
+    return [name for name in names if name not in (*named, *row_names)]
+
+
+def check_columns(where: str, names: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """Complain about columns that a table does not have."""
+    for column in wanted:
         if column not in names:
             raise ValueError(f"{where} has no column {column!r}; its columns are {lb.listed(names)}")
-    return [name for name in names if name not in (*named, *row_names)]
 
 
 class TableReader(Reader):
@@ -115,6 +120,7 @@ class ParquetReader(Reader):
         yield from rebatch(pieces, step, skip)
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        check_columns(self.name, self.files[0].schema_arrow.names, names)
         return pd.concat([file.read(columns=list(names)).to_pandas() for file in self.files], ignore_index=True)
 
     def identity(self) -> dict[str, str]:
@@ -284,6 +290,7 @@ class DelimitedReader(Reader):
         return part.to_numpy(dtype=float)
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        check_columns(self.name, self.names, names)
         return read_table(self.path, _GAPS, usecols=list(names))[list(names)]
 
 
