@@ -49,10 +49,11 @@ UNSURE = "; the fit is for the middle of each range, and standard errors allow f
 REFUSED = "These data refuse the model (p = {p:.1g}{gaussian}): edges are those of an approximation.{size}"
 NEXT = "What to do next: {look}{ways}."
 LOOK = "latentdag.membership_test says which contexts speak against it"
-#: Options that may describe such data better, and what they ask.
+#: Options that may describe such data better, and what they ask. Soft interventions do not: in a full order, which is
+#: what is tested, they explain the same moments.
 WAYS = {
     "targets": "; targets='learn' asks whether contexts hit several latents, or one together",
-    "intervention": "; intervention='soft' asks whether contexts leave their targets some of their causes",
+    "unintervened": "; unintervened='upstream' asks whether what nobody intervened on causes the others",
 }
 GAUSSIAN = ", samples taken as Gaussian"
 UNSETTLED = "The graph is not settled: of its {n} edges {right:.1f} are expected to be right."
@@ -116,7 +117,8 @@ def refused_reason(p_value: float, gaussian: bool, size: str) -> str:
 def next_steps(fit: "Fit", look: str = LOOK) -> str:
     """Return what to do where the data refuse the model of a fit: where to look, and options it was not told."""
     asked = "target_probability" in fit.details or fit.details.get("targets_hint")  # a note says so already
-    told = {"targets": asked, "intervention": fit.options.intervention != "perfect"}
+    beside = fit.model.residual is not None and fit.model.feature_noise is None
+    told = {"targets": asked, "unintervened": not beside or fit.options.unintervened == "upstream"}
     return NEXT.format(look=look, ways="".join(text for name, text in WAYS.items() if not told[name]))
 
 
