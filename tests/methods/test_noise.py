@@ -309,3 +309,15 @@ def test_a_feature_that_is_all_noise_is_named():
     m = ld.Moments.from_covariances(S, m.counts, means=np.pad(m.means, ((0, 0), (0, 1))), **names)
     fit = ld.fit(m, noise="features", graph=model.graph)
     assert "nothing but noise: 'silent'" in str(fit.verdict)
+
+
+def test_where_as_many_background_factors_as_can_be_told_apart_are_not_enough_features_are_exact():
+    """Every context changes much more than its target, so factors are needed without end: that is not noise."""
+    rng = np.random.default_rng(4)
+    model = ld.simulate.random_model(4, 7, rng=4)
+    S = model.moments().covariances + np.array([A @ A.T for A in rng.normal(size=(5, 7, 7))])
+    fit = ld.fit(ld.Moments.from_covariances(S, 5_000))
+    assert fit.noise_variance is None
+    assert "something else than noise is amiss" in str(fit.verdict)
+    assert any("refuse the model" in reason for reason in fit.verdict.reasons)
+    assert ld.fit(ld.Moments.from_covariances(S, 5_000), noise="none").graph.edges == fit.graph.edges

@@ -96,8 +96,10 @@ def reduction_of(m: Moments, n: np.ndarray, d: int, options: Options) -> tuple[R
         return found, {"n_factors": found.r, "noise_bic": {}, "noise_at_floor": list(found.at_floor)}
     found = reduce_features(m, n, d, options)
     bic = {f"{r} factors": float(value) for r, value in found.criteria.items()}
-    if auto and found.exact <= min(found.criteria.values()):
-        return None, {"noise_bic": bic | {"exact": found.exact}}
+    # a criterion that asks for as many background factors as there can be speaks of something else than noise
+    endless = found.r > d and found.r == _numbers(m, d, None)[-1]
+    if auto and (endless or found.exact <= min(found.criteria.values())):
+        return None, {"noise_endless": found.r} if endless else {"noise_bic": bic | {"exact": found.exact}}
     told = {"n_factors": found.r, "noise_bic": bic, "noise_at_floor": list(found.at_floor)}
     return found, told | ({"noise_bic": bic | {"exact": found.exact}} if auto else {})
 
@@ -147,8 +149,7 @@ def reduce_features(m: Moments, n: np.ndarray, d: int, options: Options) -> Redu
     problem, roughly = FactorProblem(n, S, between, least, known), ROUGHLY / float(n.sum())
     tried: dict[int, FactorModel] = {}
     criteria: dict[int, float] = {}
-    moved = min(max(d, m.n_contexts), p - 1)  # directions that contexts can change, which noise is no part of
-    for r in _numbers(min(p, int(m.counts.min()) - 1), p, d, moved, options.n_latents):
+    for r in _numbers(m, d, options.n_latents):
         goal = 0.5 * (min(_prices(n, p, r, d)) - min(criteria.values(), default=np.inf))
         tried[r] = problem.fit(r, tried.get(r - 1), roughly, goal)
         criteria[r] = _bic(n, S, between, tried[r], d)
@@ -184,12 +185,15 @@ def _prices(n: np.ndarray, p: int, r: int, d: int) -> tuple[float, float]:
     return float(np.log(n.sum())) * n_parameters(p, r, len(n)), float(np.log(n.sum())) * alike
 
 
-def _numbers(most: int, p: int, d: int, moved: int, asked: int | None) -> range:
+def _numbers(m: Moments, d: int, asked: int | None) -> range:
     """Return the numbers of factors to try: no more than samples of a context have covariances of.
 
     And no more than noise can be told from: factors that no context changes show in one covariance only, whose entries
     must be at least as many as their loadings (but for a rotation), all noises, and the covariance of the changed ones.
     """
+    p = m.n_features
+    most = min(p, int(m.counts.min()) - 1)
+    moved = min(max(d, m.n_contexts), p - 1)  # directions that contexts can change, which noise is no part of
     entries = p * (p + 1) // 2 - p - moved * (moved + 1) // 2
     told = max(moved + q for q in range(p - moved) if q * p - q * (q - 1) // 2 <= entries)
     if asked is None:

@@ -566,7 +566,7 @@ FILE = Layout(
             "probability?": [(str, str, finite)], "relations?": [(str, str, finite)], "explored?": bool,
             "ancestors?": [(str, str, finite)], "responses?": [(str, str, str, finite)],
             "orientation?": {str: str}, "refusal?": {"p_value": float, "gaussian": bool, "size": str},
-            "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str],
+            "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str], "noise_endless?": int,
             "target_probability?": [(str, str, finite)], "shared_probability?": [(str, str, finite)],
             "target_rivals?": [(finite, {str: [str]})], "targets_explored?": bool, "targets_hint?": [str],
             "changed?": {str: {"p_holm?": float, "p_apart_holm?": float, "reason": str}}, str: object,

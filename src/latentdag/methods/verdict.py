@@ -25,6 +25,10 @@ NOT_CONVERGED = "The optimiser stopped before the maximum: estimates may be off.
 NOISY = "Every feature has noise of its own, half of them {share:.0%} of their variance or more{beside}{why}."
 WHY = " (BIC prefers this to exact features by {gap:.0f})"
 EXACT = "Features are taken as exact: BIC prefers this to noise of single features by {gap:.0f}."
+ENDLESS = (
+    "Features are taken as exact: with noise of single features BIC asks for {r} factors, the most that can be told "
+    "apart, so something else than noise is amiss."
+)
 FLOOR = "Of some features the noise cannot be told from none: {listed}."
 SILENT = "Some features hold nothing but noise: {listed}."
 TARGETS_HINT = (
@@ -179,6 +183,8 @@ def _noise_notes(fit: "Fit") -> Iterator[str]:
     psi, bic = fit.model.feature_noise, dict(fit.details.get("noise_bic", {}))
     exact = bic.pop("exact", None)
     if psi is None:
+        if "noise_endless" in fit.details:
+            yield ENDLESS.format(r=fit.details["noise_endless"])
         if exact is not None:
             yield EXACT.format(gap=min(bic.values()) - exact)
         return
