@@ -91,29 +91,28 @@ class Posterior:
     @cached_property
     def relations(self) -> list[Relation]:
         """Who comes before whom, in the order of their probability, while all together are more likely than not."""
-        before, weight = self._draws()
-        flat = before.reshape(len(before), -1)
-        marginal = weight @ flat
-        holds, found, d = np.ones(len(before), dtype=bool), [], before.shape[1]
+        drawn, weights = self._draws()
+        before = np.concatenate(drawn, axis=-1).reshape(-1, sum(map(len, weights)))
+        weight = np.concatenate(weights)
+        marginal = sum(w[0] * np.count_nonzero(each, axis=-1) for each, w in zip(drawn, weights, strict=True)).ravel()
+        holds, found, d = np.ones(len(weight), dtype=bool), [], len(self.best.present)
         for at in np.argsort(-marginal, kind="stable"):
-            holds &= flat[:, at]
+            holds &= before[at]
             joint = float(weight[holds].sum())
             if joint < 0.5:
                 break
             found.append((int(at % d), int(at // d), joint))
         return found
 
-    def _draws(self) -> tuple[BoolArray, Array]:
-        """Draw graphs; return who is an ancestor of whom (m, d, d) in each, and the weight (m,) of each."""
+    def _draws(self) -> tuple[list[BoolArray], list[Array]]:
+        """Draw graphs; return of each that was weighed who is an ancestor of whom (d, d, m), and the weights (m,)."""
         d, rng = len(self.best.present), np.random.default_rng(0)
         most = min(DRAWS, max(1, DRAWN_NUMBERS // d**2))
-        drawn, weights = [], []
-        for share, one in zip(self.shares, self.weighed, strict=True):
-            m = int(np.ceil(share * most)) if share * most > 0.5 else 0
-            drawn.append(_draw_ancestors(one, m, rng))
-            weights.append(np.full(m, share / max(m, 1)))
-        weight = np.concatenate(weights)
-        return np.concatenate(drawn), weight / weight.sum()
+        kept = [(share, one) for share, one in zip(self.shares, self.weighed, strict=True) if share * most > 0.5]
+        total = sum(share for share, _ in kept)
+        numbers = [int(np.ceil(share * most)) for share, _ in kept]
+        drawn = [_draw_ancestors(one, m, rng) for m, (_, one) in zip(numbers, kept, strict=True)]
+        return drawn, [np.full(m, share / m / total) for m, (share, _) in zip(numbers, kept, strict=True)]
 
     def runner_up(self) -> tuple[Order, float] | None:
         """Return the most probable order that turns an edge of the best graph round, and its gap in nats."""
@@ -125,20 +124,21 @@ class Posterior:
 
 
 def _draw_ancestors(one: Weighed, m: int, rng: np.random.Generator) -> BoolArray:
-    """Draw m graphs in which each edge forward in the order comes and goes by itself; return their ancestors."""
+    """Draw m graphs in which each edge forward in the order comes and goes by itself; return ancestors (d, d, m)."""
     order, d = one.graph.order, len(one.present)
     position = np.argsort(order)
     forward = (position < position[:, None]) & (one.present | one.possible)
-    density = logit(one.densities)
     prior = rng.choice(one.shares.size, m, p=one.shares.ravel() / one.shares.sum())
-    size, density = prior // len(density), density[prior % len(density)]
-    ancestors = np.zeros((m, d, d), dtype=bool)
+    odds = one.odds[:, None] + logit(one.densities)[:, None, None]
+    odds = odds.reshape(-1, d, d)
+    ancestors = np.zeros((d, d, -(-m // 8)), dtype=np.uint8)  # eight graphs a byte
     for i in order:
         parents = np.flatnonzero(forward[i])
-        drawn = rng.random((m, len(parents))) < expit(one.odds[size[:, None], i, parents] + density[:, None])
-        ancestors[:, i] = np.einsum("mp,mpd->md", drawn, ancestors[:, parents])
-        ancestors[:, i, parents] |= drawn
-    return ancestors
+        drawn = np.packbits(rng.random((m, len(parents))) < expit(odds[:, i, parents])[prior], axis=0).T
+        for j, mine in zip(parents, drawn, strict=True):
+            ancestors[i] |= ancestors[j] & mine
+            ancestors[i, j] |= mine
+    return np.unpackbits(ancestors, axis=-1, count=m).view(bool)
 
 
 class Explorer:
