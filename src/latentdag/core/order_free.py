@@ -20,8 +20,9 @@ from scipy import optimize
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray, complement
 
-#: Angles at which every plane is looked at, over half a turn, and how many of them next to 0 are no other maximum.
-ANGLES, BESIDE = 48, 4
+#: Angles at which every plane is looked at, over half a turn, and how many of them next to 0 are no other maximum:
+#: the best graph's rows need not be where the likelihood without an order is largest.
+ANGLES, BESIDE = 48, 5
 
 
 class OrderFree:
