@@ -5,10 +5,11 @@ collected and weighed (:mod:`latentdag.core.evidence`):
 
 1. *Enter.* Every order that the search fitted and that came near the best is a seed. Its graph is pruned, refitted and
    weighed; then single edges are added and dropped while the evidence grows.
-2. *Kick.* Where there are too many latents to refit every move, the best graph is kicked out of its maximum: the rows
-   of two are turned in their plane to where the likelihood without an order has another maximum, and latents walk past
-   each other. A climb of sparse graphs can end tens of nats short, and most wrong maxima mix two rows. Kicks of a full
-   order do not help: its noise is larger than the gap.
+2. *Kick.* Where there are too many latents to refit every move, the best graph is kicked out of its maximum: latents
+   walk past each other, and the rows of two are turned in their plane. A climb of sparse graphs can end tens of nats
+   short, and most wrong maxima mix two rows. Of many latents a random pair is hardly ever the one: there the planes are
+   those in which the likelihood without an order has another maximum. Kicks of a full order do not help: its noise is
+   larger than the gap.
 3. *Turn.* From the most probable graph that was not turned yet, turn single edges round: whoever walks past a neighbour
    adapts its rows, prunes and refits, which can change many edges at once. Each is entered as above.
 
@@ -24,7 +25,6 @@ each is given the share of draws in which it holds *together with all before it*
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 
 import numpy as np
 from scipy.special import expit, logit
@@ -52,6 +52,9 @@ from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
 from latentdag.core.order_free import turned_rows
 from latentdag.core.orders import Order, Stack
+
+#: Turn the rows of two latents in their plane: exchange them, or go half of the way.
+EXCHANGE, HALFWAY = np.array([[0, 1], [1, 0]]), np.array([[1, 1], [-1, 1]])
 
 #: A relation j before i, and the probability that it holds together with all that are listed before it.
 Relation = tuple[int, int, float]
@@ -233,21 +236,32 @@ class Explorer:
         return fit_graph(self.design, graph.optimum.H, parents, order, self.rules, GAIN_OF_EDGES, at_least)
 
     def kick(self, most: int) -> None:
-        """Leave the maximum of the best graph: turn the rows of two in their plane, and walk latents past each other.
+        """Leave the maximum of the best graph: walk latents past each other, and turn the rows of two in their plane.
 
-        Those that promise to lose least, and at most so many of either from one graph.
+        At most so many of either, the walks that promise most and pairs at random; and every plane in which the
+        likelihood without an order has another maximum.
         """
+        rng, pairs = np.random.default_rng(0), np.argwhere(np.tri(self.design.d, k=-1))
+        for turned in EXCHANGE, HALFWAY:
+            for H, order in reversals(self.stack, self.best.graph, self.rules, self.orders, most, every=True):
+                self.enter_order(H, order)
+            graph, noises = self._noises()
+            for pair in rng.permutation(pairs)[:most]:
+                H = graph.optimum.H.copy()
+                H[pair] = turned @ noises[pair]
+                self._enter_rows(H, graph.order)
         left: Weighed | None = None
         while left is not self.best:
-            left = self.best
-            graph = left.graph
-            noises = graph.optimum.rows[: self.design.d] @ graph.optimum.H
-            for rows in islice(turned_rows(self.design, noises, LOSE_AT_MOST), most):
+            left, (graph, noises) = self.best, self._noises()
+            for rows in turned_rows(self.design, noises, LOSE_AT_MOST):
                 self._enter_rows(rows, graph.order)
                 if self.best is not left:
                     break
-        for H, order in reversals(self.stack, left.graph, self.rules, self.orders, most, LOSE_AT_MOST, every=True):
-            self.enter_order(H, order)
+
+    def _noises(self) -> tuple[FittedGraph, Array]:
+        """Return the best graph, and the noise rows (d, r) of its latents where they are left alone."""
+        graph = self.best.graph
+        return graph, graph.optimum.rows[: self.design.d] @ graph.optimum.H
 
     def turn(self) -> bool:
         """Turn edges of the most probable graphs round until no near one is left; False if there were too many."""

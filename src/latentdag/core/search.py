@@ -20,6 +20,7 @@ import numpy as np
 from latentdag.core.edge_estimates import all_adapt
 from latentdag.core.effort import (
     INSERT_UP_TO,
+    KICKS_BY_SIZE,
     LEAST_PATIENCE,
     NEAR,
     NOISY_COSTS,
@@ -163,7 +164,8 @@ def conclude(design: Design, ends: Sequence[End], rules: Rules, turn: bool = Tru
         _enter(explorer, rival)
     # what shows the way beneath noise is an estimate, and full orders of it can lead into wrong maxima
     if turn and (design.d > INSERT_UP_TO or design.noisy is not None):
-        explorer.kick(SEARCH_KICKS // design.d // (1 if design.noisy is None else NOISY_COSTS))
+        kicks = min(SEARCH_KICKS // design.d, KICKS_BY_SIZE // design.d**3)
+        explorer.kick(kicks // (1 if design.noisy is None else NOISY_COSTS))
     if not all_adapt(design):
         explorer.climb(explorer.best)
     posterior = explorer.explored() if turn else explorer.posterior(False)
