@@ -74,7 +74,7 @@ GRAPHS, GRAPHS_BY_SIZE, FEWEST_GRAPHS = 60, 1200, 10
 
 #: Walks and exchanges of rows that kick the best graph, where there are too many latents to refit every move: of either
 #: this many over the number of latents, or the second number over its cube if that is less (beyond 20). A random pair
-#: out of d²/2 is ever less likely to be the one, at a price of d²: at 83 latents 62 % of a fit went to kicks that mended nothing.
+#: out of d²/2 is ever less likely to be the one, at a price of d²: at 83 latents 62 % of a fit went to kicks in vain.
 SEARCH_KICKS, KICKS_BY_SIZE = 1600, 640_000
 
 #: Refits of exact features that one under noise costs, about: so many times fewer kicks are tried there.

@@ -117,7 +117,7 @@ def turned_rows(design: Design, M: Array, lose_at_most: float) -> Iterator[Array
 
 
 def _in_planes(design: Design, M: Array) -> Array:
-    """Return ℓ (d, d, ANGLES), up to a constant, with rows x and y turned: ``cos m_x + sin m_y`` in the place of m_x."""
+    """Return ℓ (d, d, ANGLES), up to a constant, with rows x and y turned: m_x becomes ``cos m_x + sin m_y``."""
     d, angle = len(M), np.pi * np.arange(ANGLES) / ANGLES
     whole = np.vstack([M, complement((M @ design.S_bar).T).T])
     c_c, c_s, s_s = np.cos(angle) ** 2, np.sin(2 * angle), np.sin(angle) ** 2
