@@ -12,7 +12,8 @@ freedom by half a nat on average.
 #: Nats that a further Newton step may still promise when a fit counts as finished. Standard errors see far less.
 GAIN_TOLERANCE = 1e-5
 
-#: The same while orders are compared, which differ by tenths of nats at the least; and while edges and reversals are.
+#: The same while orders are compared, which differ by tenths of nats at the least; and while edges and reversals are,
+#: and graphs that are to be pruned again.
 GAIN_OF_ORDERS, GAIN_OF_EDGES, GAIN_OF_SEEDS, GAIN_OF_REVERSALS = 1e-3, 0.02, 0.1, 0.3
 
 #: Nats by which a maximum may be missed and still be called one: no order, edge or standard error depends on them.
@@ -23,6 +24,9 @@ GAIN_OF_A_MOVE = 1e-3
 
 #: Latents up to which Newton's system is solved as a matrix; beyond, conjugate gradients are cheaper. The steps agree.
 DENSE_UP_TO = 10
+
+#: Share of the nats that may be left when a fit counts as finished, below which a Newton step is not solved further.
+UNSOLVED = 0.02
 
 #: Steps that the fallback optimiser remembers: with forty it needs half the evaluations that it needs with ten.
 MEMORY = 40

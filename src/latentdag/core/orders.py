@@ -115,6 +115,23 @@ class Factors:
         yy = L[t, :, s, s] ** 2 + yx**2
         return _best_lines(xx**2, xx * yx, yy, self.n[:-1], self.n[1:], swap=False)
 
+    def turn(self, parity: int, J: Array) -> None:
+        """Follow the rows of neighbours, at positions of one parity, to ``J`` (m, 2, 2) times them, in place.
+
+        A Givens rotation of two columns makes each factor triangular again.
+        """
+        L, first, second = self.L, slice(parity, len(self.L) - 1, 2), slice(parity + 1, None, 2)
+        x, y = L[:, :, first].copy(), L[:, :, second].copy()
+        for rows, (a, b) in zip((first, second), J.transpose(1, 2, 0)[..., None], strict=True):
+            L[:, :, rows] = a * x + b * y
+        a, b = (np.einsum("dqmm->dqm", L[:, :, first, columns])[:, :, None] for columns in (first, second))
+        size = np.hypot(a, b)
+        c, s = a / size, b / size
+        left, right = L[..., first].copy(), L[..., second].copy()
+        L[..., first], L[..., second] = c * left + s * right, c * right - s * left
+        np.einsum("dqmm->dqm", L[:, :, first, second])[:] = 0.0
+        L[..., second] *= np.sign(np.einsum("dqmm->dqm", L[:, :, second, second]))[:, :, None]
+
     def walk_left(self) -> "Walks":
         """Walk all latents to the left at once, and return what each gains at each step."""
         d = len(self.L)
@@ -275,17 +292,16 @@ def _rotate(stack: Stack, H: Array, order: Order) -> tuple[Array, Factors, float
     H, gained = H.copy(), 0.0
     factors = Factors(stack, H, order)
     for parity in (0, 1):
-        gain, w = factors.rotate()
-        worth = [t for t in range(parity, len(gain), 2) if gain[t] > 1e-3]
-        for t in worth:
-            x, y = order[t], order[t + 1]
-            first, second = w[t, 0] * H[x], w[t, 1] * H[y]
-            if np.linalg.norm(second) > np.linalg.norm(first):
-                H[y] = H[x]  # the row that leans least on the first line completes the plane
-            H[x] = first + second
-        if worth:
-            gained += float(gain[worth].sum())
-            factors = Factors(stack, H, order)
+        gain, w = (each[parity::2] for each in factors.rotate())
+        J = np.repeat(np.eye(2)[None], len(gain), axis=0)
+        for t in np.flatnonzero(gain > 1e-3):
+            both = list(order[parity + 2 * t : parity + 2 * t + 2])
+            size = np.linalg.norm(w[t, :, None] * H[both], axis=1)
+            # the row that leans least on the first line completes the plane
+            J[t] = w[t], [1.0, 0.0] if size[1] > size[0] else [0.0, 1.0]
+            H[both] = J[t] @ H[both]
+            gained += float(gain[t])
+        factors.turn(parity, J)
     return H, factors, gained
 
 

@@ -185,12 +185,14 @@ class Explorer:
     def _weigh(self, graph: FittedGraph) -> Weighed | None:
         name = key(graph.parents)
         if name not in self.known:
-            polished = fit_graph(
-                self.design, graph.optimum.H, graph.parents, graph.order, self.rules, gain_tol=GAIN_OF_EDGES
-            )
-            if polished is None:
-                return None
-            self.known[name] = weigh(self.design, polished, self.rules)
+            if not graph.optimum.gain <= GAIN_OF_EDGES:
+                polished = fit_graph(
+                    self.design, graph.optimum.H, graph.parents, graph.order, self.rules, gain_tol=GAIN_OF_EDGES
+                )
+                if polished is None:
+                    return None
+                graph = polished
+            self.known[name] = weigh(self.design, graph, self.rules)
         return self.known[name]
 
     def climb(self, one: Weighed, barred: tuple[int, int] | None = None) -> Weighed:
