@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import lapack
 
 from latentdag.core.effort import DEEP, GAIN_OF_A_MOVE, GAIN_OF_ORDERS, NEAR, WORTH_A_SWEEP, WORTHWHILE
 from latentdag.core.likelihood import Design
@@ -88,6 +89,11 @@ def cholesky(G: Array) -> Array:
             G = G + jitter * np.einsum("...ii->...i", G)[..., None] * np.eye(G.shape[-1])
 
 
+def _matrices(A: Array) -> Array:
+    """Return a stack (…, d, d) as one list of matrices."""
+    return A.reshape(-1, *A.shape[-2:])
+
+
 class Factors:
     """Cholesky factors L and their inverses, (d, q, d, d), of all mechanisms' covariances of the latents in one order.
 
@@ -103,7 +109,9 @@ class Factors:
     @property
     def L_inv(self) -> Array:
         if self._inverse is None:
-            self._inverse = np.asarray(np.linalg.inv(self.L), dtype=np.float64)
+            self._inverse = np.empty_like(self.L)
+            for L, L_inv in zip(_matrices(self.L), _matrices(self._inverse), strict=True):
+                L_inv[:] = lapack.dtrtri(L, lower=1)[0]
         return self._inverse
 
     def rotate(self) -> tuple[Array, Array]:

@@ -244,7 +244,7 @@ class Explorer:
         likelihood without an order has another maximum.
         """
         rng, pairs = np.random.default_rng(0), np.argwhere(np.tri(self.design.d, k=-1))
-        for turned in EXCHANGE, HALFWAY:
+        for turned in (EXCHANGE, HALFWAY) if most else ():
             for H, order in reversals(self.stack, self.best.graph, self.rules, self.orders, most, every=True):
                 self.enter_order(H, order)
             graph, noises = self._noises()
