@@ -141,27 +141,30 @@ class Factors:
         L[..., second] *= np.sign(np.einsum("dqmm->dqm", L[:, :, second, second]))[:, :, None]
 
     def walk_left(self) -> "Walks":
-        """Walk all latents to the left at once, and return what each gains at each step."""
+        """Walk all latents to the left at once, and return what each gains at each step.
+
+        The walker from a that meets y is a combination c of the rows between, so only the factors' block of these
+        rows counts: what is gathered grows with the steps of those who still walk.
+        """
         d = len(self.L)
         walks = Walks(np.full((max(d - 1, 0), d), -np.inf), np.zeros((max(d - 1, 0), d, 2)))
         a = np.arange(1, d)  # where each walker started
-        c, v_x, total = np.eye(d)[1:], self.L[a, :, a], np.zeros(d - 1)
+        c, v_x, total = np.ones((d - 1, 1)), self.L[a, :, a], np.zeros(d - 1)
         for s in range(d - 1):
             y = a - s - 1
-            v_y = (c[:, None, None] @ self.L[y])[:, :, 0]
-            v = np.concatenate([v_y, v_x], axis=1)
+            columns = y[:, None] + np.arange(s + 2)  # y, and the rows passed
+            block = self.L[y[:, None, None], :, columns[:, 1:, None], columns[:, None]]
+            v_y = (c[:, None] @ block.reshape(len(a), s + 1, -1)).reshape(len(a), s + 2, -1).transpose(0, 2, 1)
+            v = np.concatenate([v_y, np.take_along_axis(v_x, columns[:, None], axis=2)], axis=1)
             L_yy = np.concatenate([self.L[y, :, y, y], self.L[a, :, y, y]], axis=1)
-            behind = np.arange(d) >= y[:, None]
-            xx = np.einsum("wqm,wm->wq", v**2, behind)
-            yx = np.take_along_axis(v, y[:, None, None], axis=2)[:, :, 0] * L_yy
-            gain, w = _best_lines(L_yy**2, yx, xx, self.n[y], self.n[a], swap=True)
+            xx = np.einsum("wqm,wqm->wq", v, v)
+            gain, w = _best_lines(L_yy**2, v[:, :, 0] * L_yy, xx, self.n[y], self.n[a], swap=True)
             total = total + gain
             walks.gain[s, a], walks.w[s, a] = total, w
             on = (total > -DEEP) & (y > 0)
             w = w / np.abs(w).max(axis=1)[:, None]
             v_x = w[:, 1, None, None] * v_x + w[:, 0, None, None] * self.L[a, :, y]
-            c = w[:, 1, None] * c
-            c[np.arange(len(a)), y] = w[:, 0]
+            c = np.hstack([w[:, :1], w[:, 1:] * c])
             a, c, v_x, total = a[on], c[on], v_x[on], total[on]
             if not len(a):
                 break
@@ -172,25 +175,24 @@ class Factors:
         d = len(self.L)
         walks = Walks(np.full((max(d - 1, 0), d), -np.inf), np.zeros((max(d - 1, 0), d, 2)))
         a = np.arange(d - 1)
-        f, q_x, total = np.eye(d)[:-1], self.L_inv[a, :, :, a] * (np.arange(d) == a[:, None])[:, None], np.zeros(d - 1)
+        f, q_x, total = np.ones((d - 1, 1)), self.L_inv[a, :, a, a][:, :, None], np.zeros(d - 1)
         for s in range(d - 1):
             z = a + s + 1
-            before = (np.arange(d) < z[:, None])[:, None]
-            q_z = (self.L_inv[z] @ f[:, None, :, None])[..., 0] * before
+            columns = a[:, None] + np.arange(s + 2)  # the rows passed, and z
+            before = columns[:, :-1]
+            q_z = np.einsum("wmpq,wp->wqm", self.L_inv[z[:, None, None], :, before[:, :, None], before[:, None]], f)
             q = np.concatenate([q_x, q_z], axis=1)
             L_z = np.concatenate([self.L[a, :, z], self.L[z, :, z]], axis=1)
-            qq, ql = np.einsum("wqm,wqm->wq", q, q), np.einsum("wqm,wqm->wq", q, L_z)
-            L_zz = np.take_along_axis(L_z, z[:, None, None], axis=2)[:, :, 0]
-            gain, w = _best_lines(1 / qq, ql / qq, ql**2 / qq + L_zz**2, self.n[a], self.n[z], swap=True)
+            L_z = np.take_along_axis(L_z, columns[:, None], axis=2)
+            qq, ql = np.einsum("wqm,wqm->wq", q, q), np.einsum("wqm,wqm->wq", q, L_z[:, :, :-1])
+            gain, w = _best_lines(1 / qq, ql / qq, ql**2 / qq + L_z[:, :, -1] ** 2, self.n[a], self.n[z], swap=True)
             total = total + gain
             walks.gain[s, a], walks.w[s, a] = total, w
             on = (total > -DEEP) & (z < d - 1)
             w = w / np.abs(w).max(axis=1)[:, None]
-            everyone = np.arange(len(a))
-            f = w[:, 1, None] * f
-            f[everyone, z] = -w[:, 0]
-            q_x = w[:, 1, None, None] * q_x
-            q_x[everyone, :, z] = np.einsum("wqm,wm->wq", self.L_inv[a, :, z], f)
+            f = np.hstack([w[:, 1:] * f, -w[:, :1]])
+            last = np.einsum("wmq,wm->wq", self.L_inv[a[:, None], :, z[:, None], columns], f)
+            q_x = np.concatenate([w[:, 1, None, None] * q_x, last[:, :, None]], axis=2)
             a, f, q_x, total = a[on], f[on], q_x[on], total[on]
             if not len(a):
                 break
