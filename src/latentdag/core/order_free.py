@@ -124,7 +124,7 @@ def _in_planes(design: Design, M: Array) -> Array:
 
     def form(A: Array, i: int) -> Array:
         """Return the quadratic form of A in row i turned towards each other one."""
-        return A[i, i] * c_c + A[i, :d, None] * c_s + np.diagonal(A)[:d, None] * s_s
+        return np.asarray(A[i, i] * c_c + A[i, :d, None] * c_s + np.diagonal(A)[:d, None] * s_s)
 
     half = np.empty((d, d, ANGLES))
     for i in range(d):

@@ -200,11 +200,13 @@ class Explorer:
 
         An edge may be added against the order if that closes no cycle; the order then follows.
         """
-        sure, changed, tried = all_adapt(self.design), True, set[tuple[int, int]]()
-        while changed:
+        sure, changed, tried, first = all_adapt(self.design), True, set[tuple[int, int]](), one
+        while changed or (one is not first and not sure):
+            if not changed:  # once more, now that the other edges are better
+                tried, first = set(), one
             changed = False
             for i, j in self._borderline(one):
-                if (i, j) == barred or ((i, j) in tried and not sure):  # there are too many to try them again
+                if (i, j) == barred or ((i, j) in tried and not sure):  # there are too many to try them at once again
                     continue
                 tried.add((i, j))
                 toggled = self._toggle(one, i, j)
