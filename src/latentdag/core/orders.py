@@ -116,11 +116,14 @@ class Factors:
 
     def rotate(self) -> tuple[Array, Array]:
         """Return the best line of each pair of neighbours that stay in place: nats gained (d−1,), and w (d−1, 2)."""
-        t = np.arange(len(self.L) - 1)
-        L = np.concatenate([self.L[:-1], self.L[1:]], axis=1)
-        s = t + 1
-        xx, yx = L[t, :, t, t], L[t, :, s, t]
-        yy = L[t, :, s, s] ** 2 + yx**2
+        t, s = np.arange(len(self.L) - 1), np.arange(1, len(self.L))
+
+        def entries(i: IntArray, j: IntArray) -> Array:
+            """Return single entries (d−1, 2q) of the factors of both neighbours."""
+            return np.concatenate([self.L[t, :, i, j], self.L[s, :, i, j]], axis=1)
+
+        xx, yx = entries(t, t), entries(s, t)
+        yy = entries(s, s) ** 2 + yx**2
         return _best_lines(xx**2, xx * yx, yy, self.n[:-1], self.n[1:], swap=False)
 
     def turn(self, parity: int, J: Array) -> None:
@@ -128,17 +131,19 @@ class Factors:
 
         A Givens rotation of two columns makes each factor triangular again.
         """
-        L, first, second = self.L, slice(parity, len(self.L) - 1, 2), slice(parity + 1, None, 2)
-        x, y = L[:, :, first].copy(), L[:, :, second].copy()
-        for rows, (a, b) in zip((first, second), J.transpose(1, 2, 0)[..., None], strict=True):
-            L[:, :, rows] = a * x + b * y
-        a, b = (np.einsum("dqmm->dqm", L[:, :, first, columns])[:, :, None] for columns in (first, second))
-        size = np.hypot(a, b)
-        c, s = a / size, b / size
-        left, right = L[..., first].copy(), L[..., second].copy()
-        L[..., first], L[..., second] = c * left + s * right, c * right - s * left
-        np.einsum("dqmm->dqm", L[:, :, first, second])[:] = 0.0
-        L[..., second] *= np.sign(np.einsum("dqmm->dqm", L[:, :, second, second]))[:, :, None]
+        first, second = slice(parity, len(self.L) - 1, 2), slice(parity + 1, None, 2)
+        rows = J.transpose(1, 2, 0)[..., None]
+        for L in self.L:  # one latent's stay in the cache
+            x, y = L[:, first].copy(), L[:, second].copy()
+            L[:, first], L[:, second] = (a * x + b * y for a, b in rows)
+            a, b = (np.einsum("qmm->qm", L[:, first, columns])[:, None] for columns in (first, second))
+            size = np.hypot(a, b)
+            c, s = a / size, b / size
+            left, right = L[..., first].copy(), L[..., second].copy()
+            right_now = c * right - s * left
+            right_now *= np.sign(np.einsum("qmm->qm", right_now[:, second]))[:, None]
+            L[..., first], L[..., second] = c * left + s * right, right_now
+            np.einsum("qmm->qm", L[:, first, second])[:] = 0.0
 
     def walk_left(self) -> "Walks":
         """Walk all latents to the left at once, and return what each gains at each step.
@@ -153,8 +158,8 @@ class Factors:
         for s in range(d - 1):
             y = a - s - 1
             columns = y[:, None] + np.arange(s + 2)  # y, and the rows passed
-            block = self.L[y[:, None, None], :, columns[:, 1:, None], columns[:, None]]
-            v_y = (c[:, None] @ block.reshape(len(a), s + 1, -1)).reshape(len(a), s + 2, -1).transpose(0, 2, 1)
+            block = y[:, None, None], columns[:, 1:, None], columns[:, None]
+            v_y = np.stack([(c[:, None] @ L[block])[:, 0] for L in self.L.swapaxes(0, 1)], axis=1)
             v = np.concatenate([v_y, np.take_along_axis(v_x, columns[:, None], axis=2)], axis=1)
             L_yy = np.concatenate([self.L[y, :, y, y], self.L[a, :, y, y]], axis=1)
             xx = np.einsum("wqm,wqm->wq", v, v)
@@ -180,7 +185,8 @@ class Factors:
             z = a + s + 1
             columns = a[:, None] + np.arange(s + 2)  # the rows passed, and z
             before = columns[:, :-1]
-            q_z = np.einsum("wmpq,wp->wqm", self.L_inv[z[:, None, None], :, before[:, :, None], before[:, None]], f)
+            block = z[:, None, None], before[:, :, None], before[:, None]
+            q_z = np.stack([(L_inv[block] @ f[..., None])[..., 0] for L_inv in self.L_inv.swapaxes(0, 1)], axis=1)
             q = np.concatenate([q_x, q_z], axis=1)
             L_z = np.concatenate([self.L[a, :, z], self.L[z, :, z]], axis=1)
             L_z = np.take_along_axis(L_z, columns[:, None], axis=2)
