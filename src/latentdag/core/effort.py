@@ -12,8 +12,7 @@ freedom by half a nat on average.
 #: Nats that a further Newton step may still promise when a fit counts as finished. Standard errors see far less.
 GAIN_TOLERANCE = 1e-5
 
-#: The same while orders are compared, which differ by tenths of nats at the least; and while edges and reversals are,
-#: and graphs that are to be pruned again.
+#: The same while orders are compared, which differ by tenths of nats at the least; and while edges and reversals are.
 GAIN_OF_ORDERS, GAIN_OF_EDGES, GAIN_OF_SEEDS, GAIN_OF_REVERSALS = 1e-3, 0.02, 0.1, 0.3
 
 #: Nats by which a maximum may be missed and still be called one: no order, edge or standard error depends on them.

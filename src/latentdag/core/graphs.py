@@ -256,8 +256,7 @@ def fit_pruned(
     gain_tol: float = GAIN_OF_EDGES,
     at_least: float = -np.inf,
 ) -> FittedGraph | None:
-    """Prune at the rows, refit, prune again at the new rows, while the score grows; then fit to ``gain_tol``."""
-    loose = max(gain_tol, GAIN_OF_REVERSALS)
+    """Prune at the rows, refit, prune again at the new rows, while the score grows."""
     best: FittedGraph | None = None
     for _ in range(rounds):
         parents = prune(design, H, order, rules, at_least)
@@ -265,13 +264,11 @@ def fit_pruned(
             break
         if best is not None and all(np.array_equal(a, b) for a, b in zip(parents, best.parents, strict=True)):
             break
-        found = fit_graph(design, H, parents, order, rules, loose, at_least)
+        found = fit_graph(design, H, parents, order, rules, gain_tol, at_least)
         if found is None or (best is not None and found.score <= best.score + GAIN_OF_A_MOVE):
             break
         best, H = found, found.optimum.H
-    if best is None or loose == gain_tol:
-        return best
-    return fit_graph(design, H, best.parents, order, rules, gain_tol, at_least)
+    return best
 
 
 def climb_graphs(design: Design, H: Array, order: Order, rules: Rules) -> FittedGraph | None:

@@ -9,7 +9,7 @@ For one target each, that is the formula of :mod:`latentdag.core.pairs`. The int
 ``S_k^{-1} G_T``, and a latent whose interventions are perfect has its row in the span of every context that hits it.
 
 Turning two rows in their plane leaves the determinant and all other rows alone, so that ℓ is known at every angle from
-numbers that all planes share (`turned_rows`).
+numbers that all planes share (`turned_rows`; docs/math.md, The search).
 """
 
 from collections.abc import Iterator
