@@ -24,6 +24,9 @@ GAIN_OF_A_MOVE = 1e-3
 #: Latents up to which Newton's system is solved as a matrix; beyond, conjugate gradients are cheaper. The steps agree.
 DENSE_UP_TO = 10
 
+#: Share of the nats that may be left when a fit counts as finished, below which a Newton step is not solved further.
+UNSOLVED = 0.02
+
 #: Steps that the fallback optimiser remembers: with forty it needs half the evaluations that it needs with ten.
 MEMORY = 40
 
@@ -73,8 +76,9 @@ TRY_IF_ONE_ADAPTS = (4.0, 0.6)
 GRAPHS, GRAPHS_BY_SIZE, FEWEST_GRAPHS = 60, 1200, 10
 
 #: Walks and exchanges of rows that kick the best graph, where there are too many latents to refit every move: of either
-#: this many over the number of latents.
-SEARCH_KICKS = 1600
+#: this many over the number of latents, or the second number over its cube if that is less (beyond 20). A random pair
+#: out of d²/2 is ever less likely to be the one, at a price of d²: at 83 latents 62 % of a fit went to kicks in vain.
+SEARCH_KICKS, KICKS_BY_SIZE = 1600, 640_000
 
 #: Refits of exact features that one under noise costs, about: so many times fewer kicks are tried there.
 NOISY_COSTS = 20

@@ -119,6 +119,12 @@ class Point:
         return np.asarray(np.linalg.inv(self.B))
 
     @cached_property
+    def onto(self) -> Matrix:
+        """(d, q): sums what belongs to intervened mechanisms over those of each latent."""
+        q = len(self.target)
+        return sparse.csr_array((np.ones(q), (self.target, np.arange(q))), shape=(self.d, q))
+
+    @cached_property
     def at_work(self) -> IntArray:
         """(K + 1, d): the mechanism of each latent in each context."""
         at_work = np.tile(np.arange(self.d), (len(self.n), 1))

@@ -25,16 +25,19 @@ information matrix.
 
 import numpy as np
 
-from latentdag.core.effort import DENSE_UP_TO
+from latentdag.core.effort import DENSE_UP_TO, UNSOLVED
 from latentdag.core.jacobian import Point, information, outer_information, quadratic_form
-from latentdag.core.linalg import Array, IntArray
+from latentdag.core.linalg import Array
 
 
-def newton_step(point: Point, gradient: Array) -> Array:
-    """Return X (d, d) of the Newton step ``dH = X M`` for the gradient (d, d) in X, all else profiled out."""
+def newton_step(point: Point, gradient: Array, gain_tol: float = 0.0) -> Array:
+    """Return X (d, d) of the Newton step ``dH = X M`` for the gradient (d, d) in X, all else profiled out.
+
+    By conjugate gradients it stops where what is left promises a small share of ``gain_tol`` nats.
+    """
     if point.d <= DENSE_UP_TO:
         return solve_dense(point, gradient)
-    return solve_iteratively(point, gradient, tol=0.05, max_iter=60 + 4 * point.d)
+    return solve_iteratively(point, gradient, tol=0.05, max_iter=60 + 4 * point.d, enough=UNSOLVED * gain_tol)
 
 
 def outside_information(point: Point) -> Array:
@@ -64,13 +67,16 @@ def solve_dense(point: Point, gradient: Array) -> Array:
     return np.asarray(step[: d * d].reshape(d, d))
 
 
-def solve_iteratively(point: Point, gradient: Array, tol: float, max_iter: int) -> Array:
-    """Return the same by conjugate gradients; weights and variances move along as nuisance parameters."""
+def solve_iteratively(point: Point, gradient: Array, tol: float, max_iter: int, enough: float = 0.0) -> Array:
+    """Return the same by conjugate gradients; weights and variances move along as nuisance parameters.
+
+    They stop once the residual, in the norm of the preconditioner, is ``tol`` of the first, or its gain ``enough``.
+    """
     system = _System(point)
     residual = system.pack(np.zeros_like(gradient), gradient, np.zeros(len(system.edge_k[0])))
     x, z = np.zeros_like(residual), system.precondition(residual)
     p, rz = z, float(residual @ z)
-    stop = tol**2 * rz
+    stop = max(tol**2 * rz, 2 * enough)
     for _ in range(max_iter):
         Ap = system.product(p)
         curvature = float(p @ Ap)
@@ -122,17 +128,10 @@ class Curvature:
         grad_R[q, i] -= A_g[q, i]
         both = (n * c).T @ G
         grad_T = self.n.sum() * sym - both - both.T
-        _add_rows(grad_T, i, t - grad_R)  # e_i tᵀ, and the row that belongs to R, not T
-        _add_rows(grad_T.T, i, t - A_g + E)  # t e_iᵀ, and − (A g) e_iᵀ from the elimination
+        onto = self.point.onto
+        grad_T += onto @ (t - grad_R)  # e_i tᵀ, and the row that belongs to R, not T
+        grad_T += (onto @ (t - A_g + E)).T  # t e_iᵀ, and − (A g) e_iᵀ from the elimination
         return grad_T + self.n_alone * sym, grad_R
-
-
-def _add_rows(total: Array, target: IntArray, rows: Array) -> None:
-    """Add rows in place; targets may repeat."""
-    if len(np.unique(target)) == len(target):
-        total[target] += rows
-    else:
-        np.add.at(total, target, rows)
 
 
 class _System:
@@ -180,9 +179,7 @@ class _System:
             return packed
         if not self.perfect:
             return self.pack(grad_T, of.b.T @ grad_R, (grad_R @ of.B_inv.T)[self.edge_k])
-        grad_X = np.zeros_like(T)
-        _add_rows(grad_X, of.target, self.lam * grad_R)
-        return self.pack(grad_T, grad_X, np.einsum("qj,qj->q", grad_R, of.B_inv[of.target]))
+        return self.pack(grad_T, of.onto @ (self.lam * grad_R), np.einsum("qj,qj->q", grad_R, of.B_inv[of.target]))
 
     def _make_blocks(self) -> None:
         """Keep the coefficients of the blocks: ``a T_ij² + 2 b T_ij T_ji + a' T_ji²``, β_ij and β_k once T is known."""

@@ -62,7 +62,7 @@ def maximize(
         return None
     gain, stalls = np.inf, 0
     for iteration in range(max_iter):
-        step = _newton_step(design, H, now, optimiser_point(design, mechanisms, now.rows, H))
+        step = _newton_step(design, H, now, optimiser_point(design, mechanisms, now.rows, H), gain_tol)
         gain = 0.5 * float(np.vdot(now.gradient, step))
         if iteration and now.value + 2 * gain + 1 < at_least:
             return None
@@ -126,9 +126,9 @@ def unit_rows(design: Design, H: Array) -> Array:
     return np.asarray(H / np.sqrt(np.einsum("ij,ij->i", H @ design.S_bar, H))[:, None])
 
 
-def _newton_step(design: Design, H: Array, now: Evaluation, point: Point) -> Array:
+def _newton_step(design: Design, H: Array, now: Evaluation, point: Point, gain_tol: float) -> Array:
     M = point.B @ H
-    step = newton_step(point, now.gradient @ M.T) @ M
+    step = newton_step(point, now.gradient @ M.T, gain_tol) @ M
     if H.shape[0] < H.shape[1]:
         # directions that carry nothing of the latents, of unit variance and uncorrelated with them
         N = complement((M @ design.S_bar).T)

@@ -7,12 +7,22 @@ the others. With M the noise rows of all latents, G = M^{-1}, and T the targets 
 
 For one target each, that is the formula of :mod:`latentdag.core.pairs`. The intervened rows of context k span
 ``S_k^{-1} G_T``, and a latent whose interventions are perfect has its row in the span of every context that hits it.
+
+Turning two rows in their plane leaves the determinant and all other rows alone, so that ℓ is known at every angle from
+numbers that all planes share (`turned_rows`; docs/math.md, The search).
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 from scipy import optimize
 
-from latentdag.core.linalg import Array, BoolArray, IntArray
+from latentdag.core.likelihood import Design
+from latentdag.core.linalg import Array, BoolArray, IntArray, complement
+
+#: Angles at which every plane is looked at, over half a turn, and how many of them next to 0 are no other maximum:
+#: the best graph's rows need not be where the likelihood without an order is largest.
+ANGLES, BESIDE = 48, 5
 
 
 class OrderFree:
@@ -82,3 +92,48 @@ class OrderFree:
                 U = rows @ inverse
                 spans.append(np.asarray(np.linalg.solve(np.linalg.cholesky(U @ rows.T), U)))
         return spans
+
+
+def turned_rows(design: Design, M: Array, lose_at_most: float) -> Iterator[Array]:
+    """Yield noise rows (d, r) in which two were turned to another maximum of ℓ in their plane, the best first.
+
+    A search that mixes two rows ends in a wrong maximum: others of the same plane are likely to be right.
+
+    Parameters
+    ----------
+    M : (d, r) noise rows of the latents
+    lose_at_most : nats
+    """
+    value = _in_planes(design, M)
+    value = value - value[..., :1]
+    peak = (value >= np.roll(value, 1, axis=-1)) & (value >= np.roll(value, -1, axis=-1)) & (value > -lose_at_most)
+    peak[..., :BESIDE] = peak[..., ANGLES - BESIDE + 1 :] = False
+    x, y, step = np.nonzero(peak & np.tri(len(M), k=-1, dtype=bool)[..., None])
+    for at in np.argsort(-value[x, y, step], kind="stable"):
+        angle, turned, both = np.pi * step[at] / ANGLES, M.copy(), [x[at], y[at]]
+        c, s = np.cos(angle), np.sin(angle)
+        turned[both] = np.array([[c, s], [-s, c]]) @ M[both]
+        yield turned
+
+
+def _in_planes(design: Design, M: Array) -> Array:
+    """Return ℓ (d, d, ANGLES), up to a constant, with rows x and y turned: m_x becomes ``cos m_x + sin m_y``."""
+    d, angle = len(M), np.pi * np.arange(ANGLES) / ANGLES
+    whole = np.vstack([M, complement((M @ design.S_bar).T).T])
+    c_c, c_s, s_s = np.cos(angle) ** 2, np.sin(2 * angle), np.sin(angle) ** 2
+
+    def form(A: Array, i: int) -> Array:
+        """Return the quadratic form of A in row i turned towards each other one."""
+        return np.asarray(A[i, i] * c_c + A[i, :d, None] * c_s + np.diagonal(A)[:d, None] * s_s)
+
+    half = np.empty((d, d, ANGLES))
+    for i in range(d):
+        half[i] = -0.5 * design.n_minus[i] * form(M @ design.S_minus[i] @ M.T, i)
+    for k, hit in enumerate(design.hits):
+        W = np.linalg.inv(whole @ design.S[k] @ whole.T) if hit else np.empty(0)
+        for i in hit:
+            others = [j for j in hit if j != i]
+            alone = W - W[:, others] @ np.linalg.solve(W[np.ix_(others, others)], W[others]) if others else W
+            apart = np.setdiff1d(np.arange(d), hit)
+            half[i, apart] += 0.5 * design.n[k] * np.log(form(alone, i)[apart])
+    return half + half.transpose(1, 0, 2)[..., -np.arange(ANGLES)]

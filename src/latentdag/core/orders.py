@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import lapack
 
 from latentdag.core.effort import DEEP, GAIN_OF_A_MOVE, GAIN_OF_ORDERS, NEAR, WORTH_A_SWEEP, WORTHWHILE
 from latentdag.core.likelihood import Design
@@ -88,6 +89,11 @@ def cholesky(G: Array) -> Array:
             G = G + jitter * np.einsum("...ii->...i", G)[..., None] * np.eye(G.shape[-1])
 
 
+def _matrices(A: Array) -> Array:
+    """Return a stack (…, d, d) as one list of matrices."""
+    return A.reshape(-1, *A.shape[-2:])
+
+
 class Factors:
     """Cholesky factors L and their inverses, (d, q, d, d), of all mechanisms' covariances of the latents in one order.
 
@@ -103,40 +109,67 @@ class Factors:
     @property
     def L_inv(self) -> Array:
         if self._inverse is None:
-            self._inverse = np.asarray(np.linalg.inv(self.L), dtype=np.float64)
+            self._inverse = np.empty_like(self.L)
+            for L, L_inv in zip(_matrices(self.L), _matrices(self._inverse), strict=True):
+                L_inv[:] = lapack.dtrtri(L, lower=1)[0]
         return self._inverse
 
     def rotate(self) -> tuple[Array, Array]:
         """Return the best line of each pair of neighbours that stay in place: nats gained (d−1,), and w (d−1, 2)."""
-        t = np.arange(len(self.L) - 1)
-        L = np.concatenate([self.L[:-1], self.L[1:]], axis=1)
-        s = t + 1
-        xx, yx = L[t, :, t, t], L[t, :, s, t]
-        yy = L[t, :, s, s] ** 2 + yx**2
+        t, s = np.arange(len(self.L) - 1), np.arange(1, len(self.L))
+
+        def entries(i: IntArray, j: IntArray) -> Array:
+            """Return single entries (d−1, 2q) of the factors of both neighbours."""
+            return np.concatenate([self.L[t, :, i, j], self.L[s, :, i, j]], axis=1)
+
+        xx, yx = entries(t, t), entries(s, t)
+        yy = entries(s, s) ** 2 + yx**2
         return _best_lines(xx**2, xx * yx, yy, self.n[:-1], self.n[1:], swap=False)
 
+    def turn(self, parity: int, J: Array) -> None:
+        """Follow the rows of neighbours, at positions of one parity, to ``J`` (m, 2, 2) times them, in place.
+
+        A Givens rotation of two columns makes each factor triangular again.
+        """
+        first, second = slice(parity, len(self.L) - 1, 2), slice(parity + 1, None, 2)
+        rows = J.transpose(1, 2, 0)[..., None]
+        for L in self.L:  # one latent's stay in the cache
+            x, y = L[:, first].copy(), L[:, second].copy()
+            L[:, first], L[:, second] = (a * x + b * y for a, b in rows)
+            a, b = (np.einsum("qmm->qm", L[:, first, columns])[:, None] for columns in (first, second))
+            size = np.hypot(a, b)
+            c, s = a / size, b / size
+            left, right = L[..., first].copy(), L[..., second].copy()
+            right_now = c * right - s * left
+            right_now *= np.sign(np.einsum("qmm->qm", right_now[:, second]))[:, None]
+            L[..., first], L[..., second] = c * left + s * right, right_now
+            np.einsum("qmm->qm", L[:, first, second])[:] = 0.0
+
     def walk_left(self) -> "Walks":
-        """Walk all latents to the left at once, and return what each gains at each step."""
+        """Walk all latents to the left at once, and return what each gains at each step.
+
+        The walker from a that meets y is a combination c of the rows between, so only the factors' block of these
+        rows counts: what is gathered grows with the steps of those who still walk.
+        """
         d = len(self.L)
         walks = Walks(np.full((max(d - 1, 0), d), -np.inf), np.zeros((max(d - 1, 0), d, 2)))
         a = np.arange(1, d)  # where each walker started
-        c, v_x, total = np.eye(d)[1:], self.L[a, :, a], np.zeros(d - 1)
+        c, v_x, total = np.ones((d - 1, 1)), self.L[a, :, a], np.zeros(d - 1)
         for s in range(d - 1):
             y = a - s - 1
-            v_y = (c[:, None, None] @ self.L[y])[:, :, 0]
-            v = np.concatenate([v_y, v_x], axis=1)
+            columns = y[:, None] + np.arange(s + 2)  # y, and the rows passed
+            block = y[:, None, None], columns[:, 1:, None], columns[:, None]
+            v_y = np.stack([(c[:, None] @ L[block])[:, 0] for L in self.L.swapaxes(0, 1)], axis=1)
+            v = np.concatenate([v_y, np.take_along_axis(v_x, columns[:, None], axis=2)], axis=1)
             L_yy = np.concatenate([self.L[y, :, y, y], self.L[a, :, y, y]], axis=1)
-            behind = np.arange(d) >= y[:, None]
-            xx = np.einsum("wqm,wm->wq", v**2, behind)
-            yx = np.take_along_axis(v, y[:, None, None], axis=2)[:, :, 0] * L_yy
-            gain, w = _best_lines(L_yy**2, yx, xx, self.n[y], self.n[a], swap=True)
+            xx = np.einsum("wqm,wqm->wq", v, v)
+            gain, w = _best_lines(L_yy**2, v[:, :, 0] * L_yy, xx, self.n[y], self.n[a], swap=True)
             total = total + gain
             walks.gain[s, a], walks.w[s, a] = total, w
             on = (total > -DEEP) & (y > 0)
             w = w / np.abs(w).max(axis=1)[:, None]
             v_x = w[:, 1, None, None] * v_x + w[:, 0, None, None] * self.L[a, :, y]
-            c = w[:, 1, None] * c
-            c[np.arange(len(a)), y] = w[:, 0]
+            c = np.hstack([w[:, :1], w[:, 1:] * c])
             a, c, v_x, total = a[on], c[on], v_x[on], total[on]
             if not len(a):
                 break
@@ -147,25 +180,25 @@ class Factors:
         d = len(self.L)
         walks = Walks(np.full((max(d - 1, 0), d), -np.inf), np.zeros((max(d - 1, 0), d, 2)))
         a = np.arange(d - 1)
-        f, q_x, total = np.eye(d)[:-1], self.L_inv[a, :, :, a] * (np.arange(d) == a[:, None])[:, None], np.zeros(d - 1)
+        f, q_x, total = np.ones((d - 1, 1)), self.L_inv[a, :, a, a][:, :, None], np.zeros(d - 1)
         for s in range(d - 1):
             z = a + s + 1
-            before = (np.arange(d) < z[:, None])[:, None]
-            q_z = (self.L_inv[z] @ f[:, None, :, None])[..., 0] * before
+            columns = a[:, None] + np.arange(s + 2)  # the rows passed, and z
+            before = columns[:, :-1]
+            block = z[:, None, None], before[:, :, None], before[:, None]
+            q_z = np.stack([(L_inv[block] @ f[..., None])[..., 0] for L_inv in self.L_inv.swapaxes(0, 1)], axis=1)
             q = np.concatenate([q_x, q_z], axis=1)
             L_z = np.concatenate([self.L[a, :, z], self.L[z, :, z]], axis=1)
-            qq, ql = np.einsum("wqm,wqm->wq", q, q), np.einsum("wqm,wqm->wq", q, L_z)
-            L_zz = np.take_along_axis(L_z, z[:, None, None], axis=2)[:, :, 0]
-            gain, w = _best_lines(1 / qq, ql / qq, ql**2 / qq + L_zz**2, self.n[a], self.n[z], swap=True)
+            L_z = np.take_along_axis(L_z, columns[:, None], axis=2)
+            qq, ql = np.einsum("wqm,wqm->wq", q, q), np.einsum("wqm,wqm->wq", q, L_z[:, :, :-1])
+            gain, w = _best_lines(1 / qq, ql / qq, ql**2 / qq + L_z[:, :, -1] ** 2, self.n[a], self.n[z], swap=True)
             total = total + gain
             walks.gain[s, a], walks.w[s, a] = total, w
             on = (total > -DEEP) & (z < d - 1)
             w = w / np.abs(w).max(axis=1)[:, None]
-            everyone = np.arange(len(a))
-            f = w[:, 1, None] * f
-            f[everyone, z] = -w[:, 0]
-            q_x = w[:, 1, None, None] * q_x
-            q_x[everyone, :, z] = np.einsum("wqm,wm->wq", self.L_inv[a, :, z], f)
+            f = np.hstack([w[:, 1:] * f, -w[:, :1]])
+            last = np.einsum("wmq,wm->wq", self.L_inv[a[:, None], :, z[:, None], columns], f)
+            q_x = np.concatenate([w[:, 1, None, None] * q_x, last[:, :, None]], axis=2)
             a, f, q_x, total = a[on], f[on], q_x[on], total[on]
             if not len(a):
                 break
@@ -275,17 +308,16 @@ def _rotate(stack: Stack, H: Array, order: Order) -> tuple[Array, Factors, float
     H, gained = H.copy(), 0.0
     factors = Factors(stack, H, order)
     for parity in (0, 1):
-        gain, w = factors.rotate()
-        worth = [t for t in range(parity, len(gain), 2) if gain[t] > 1e-3]
-        for t in worth:
-            x, y = order[t], order[t + 1]
-            first, second = w[t, 0] * H[x], w[t, 1] * H[y]
-            if np.linalg.norm(second) > np.linalg.norm(first):
-                H[y] = H[x]  # the row that leans least on the first line completes the plane
-            H[x] = first + second
-        if worth:
-            gained += float(gain[worth].sum())
-            factors = Factors(stack, H, order)
+        gain, w = (each[parity::2] for each in factors.rotate())
+        J = np.repeat(np.eye(2)[None], len(gain), axis=0)
+        for t in np.flatnonzero(gain > 1e-3):
+            both = list(order[parity + 2 * t : parity + 2 * t + 2])
+            size = np.linalg.norm(w[t, :, None] * H[both], axis=1)
+            # the row that leans least on the first line completes the plane
+            J[t] = w[t], [1.0, 0.0] if size[1] > size[0] else [0.0, 1.0]
+            H[both] = J[t] @ H[both]
+            gained += float(gain[t])
+        factors.turn(parity, J)
     return H, factors, gained
 
 

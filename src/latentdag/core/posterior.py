@@ -7,7 +7,9 @@ collected and weighed (:mod:`latentdag.core.evidence`):
    weighed; then single edges are added and dropped while the evidence grows.
 2. *Kick.* Where there are too many latents to refit every move, the best graph is kicked out of its maximum: latents
    walk past each other, and the rows of two are turned in their plane. A climb of sparse graphs can end tens of nats
-   short, and most wrong maxima mix two rows. Kicks of a full order do not help: its noise is larger than the gap.
+   short, and most wrong maxima mix two rows. Of many latents a random pair is hardly ever the one: there the planes are
+   those in which the likelihood without an order has another maximum. Kicks of a full order do not help: its noise is
+   larger than the gap.
 3. *Turn.* From the most probable graph that was not turned yet, turn single edges round: whoever walks past a neighbour
    adapts its rows, prunes and refits, which can change many edges at once. Each is entered as above.
 
@@ -48,6 +50,7 @@ from latentdag.core.evidence import Key, Weighed, key, weigh
 from latentdag.core.graphs import FittedGraph, Rules, fit_graph, fit_pruned, perfect_rows, prune, reversals
 from latentdag.core.likelihood import Design
 from latentdag.core.linalg import Array, BoolArray, IntArray
+from latentdag.core.order_free import turned_rows
 from latentdag.core.orders import Order, Stack
 
 #: Turn the rows of two latents in their plane: exchange them, or go half of the way.
@@ -91,29 +94,28 @@ class Posterior:
     @cached_property
     def relations(self) -> list[Relation]:
         """Who comes before whom, in the order of their probability, while all together are more likely than not."""
-        before, weight = self._draws()
-        flat = before.reshape(len(before), -1)
-        marginal = weight @ flat
-        holds, found, d = np.ones(len(before), dtype=bool), [], before.shape[1]
+        drawn, weights = self._draws()
+        before = np.concatenate(drawn, axis=-1).reshape(-1, sum(map(len, weights)))
+        weight = np.concatenate(weights)
+        marginal = sum(w[0] * np.count_nonzero(each, axis=-1) for each, w in zip(drawn, weights, strict=True)).ravel()
+        holds, found, d = np.ones(len(weight), dtype=bool), [], len(self.best.present)
         for at in np.argsort(-marginal, kind="stable"):
-            holds &= flat[:, at]
+            holds &= before[at]
             joint = float(weight[holds].sum())
             if joint < 0.5:
                 break
             found.append((int(at % d), int(at // d), joint))
         return found
 
-    def _draws(self) -> tuple[BoolArray, Array]:
-        """Draw graphs; return who is an ancestor of whom (m, d, d) in each, and the weight (m,) of each."""
+    def _draws(self) -> tuple[list[BoolArray], list[Array]]:
+        """Draw graphs; return of each that was weighed who is an ancestor of whom (d, d, m), and the weights (m,)."""
         d, rng = len(self.best.present), np.random.default_rng(0)
         most = min(DRAWS, max(1, DRAWN_NUMBERS // d**2))
-        drawn, weights = [], []
-        for share, one in zip(self.shares, self.weighed, strict=True):
-            m = int(np.ceil(share * most)) if share * most > 0.5 else 0
-            drawn.append(_draw_ancestors(one, m, rng))
-            weights.append(np.full(m, share / max(m, 1)))
-        weight = np.concatenate(weights)
-        return np.concatenate(drawn), weight / weight.sum()
+        kept = [(share, one) for share, one in zip(self.shares, self.weighed, strict=True) if share * most > 0.5]
+        total = sum(share for share, _ in kept)
+        numbers = [int(np.ceil(share * most)) for share, _ in kept]
+        drawn = [_draw_ancestors(one, m, rng) for m, (_, one) in zip(numbers, kept, strict=True)]
+        return drawn, [np.full(m, share / m / total) for m, (share, _) in zip(numbers, kept, strict=True)]
 
     def runner_up(self) -> tuple[Order, float] | None:
         """Return the most probable order that turns an edge of the best graph round, and its gap in nats."""
@@ -125,20 +127,21 @@ class Posterior:
 
 
 def _draw_ancestors(one: Weighed, m: int, rng: np.random.Generator) -> BoolArray:
-    """Draw m graphs in which each edge forward in the order comes and goes by itself; return their ancestors."""
+    """Draw m graphs in which each edge forward in the order comes and goes by itself; return ancestors (d, d, m)."""
     order, d = one.graph.order, len(one.present)
     position = np.argsort(order)
     forward = (position < position[:, None]) & (one.present | one.possible)
-    density = logit(one.densities)
     prior = rng.choice(one.shares.size, m, p=one.shares.ravel() / one.shares.sum())
-    size, density = prior // len(density), density[prior % len(density)]
-    ancestors = np.zeros((m, d, d), dtype=bool)
+    odds = one.odds[:, None] + logit(one.densities)[:, None, None]
+    odds = odds.reshape(-1, d, d)
+    ancestors = np.zeros((d, d, -(-m // 8)), dtype=np.uint8)  # eight graphs a byte
     for i in order:
         parents = np.flatnonzero(forward[i])
-        drawn = rng.random((m, len(parents))) < expit(one.odds[size[:, None], i, parents] + density[:, None])
-        ancestors[:, i] = np.einsum("mp,mpd->md", drawn, ancestors[:, parents])
-        ancestors[:, i, parents] |= drawn
-    return ancestors
+        drawn = np.packbits(rng.random((m, len(parents))) < expit(odds[:, i, parents])[prior], axis=0).T
+        for j, mine in zip(parents, drawn, strict=True):
+            ancestors[i] |= ancestors[j] & mine
+            ancestors[i, j] |= mine
+    return np.unpackbits(ancestors, axis=-1, count=m).view(bool)
 
 
 class Explorer:
@@ -182,12 +185,14 @@ class Explorer:
     def _weigh(self, graph: FittedGraph) -> Weighed | None:
         name = key(graph.parents)
         if name not in self.known:
-            polished = fit_graph(
-                self.design, graph.optimum.H, graph.parents, graph.order, self.rules, gain_tol=GAIN_OF_EDGES
-            )
-            if polished is None:
-                return None
-            self.known[name] = weigh(self.design, polished, self.rules)
+            if not graph.optimum.gain <= GAIN_OF_EDGES:
+                polished = fit_graph(
+                    self.design, graph.optimum.H, graph.parents, graph.order, self.rules, gain_tol=GAIN_OF_EDGES
+                )
+                if polished is None:
+                    return None
+                graph = polished
+            self.known[name] = weigh(self.design, graph, self.rules)
         return self.known[name]
 
     def climb(self, one: Weighed, barred: tuple[int, int] | None = None) -> Weighed:
@@ -195,11 +200,13 @@ class Explorer:
 
         An edge may be added against the order if that closes no cycle; the order then follows.
         """
-        sure, changed, tried = all_adapt(self.design), True, set[tuple[int, int]]()
-        while changed:
+        sure, changed, tried, first = all_adapt(self.design), True, set[tuple[int, int]](), one
+        while changed or (one is not first and not sure):
+            if not changed:  # once more, now that the other edges are better
+                tried, first = set(), one
             changed = False
             for i, j in self._borderline(one):
-                if (i, j) == barred or ((i, j) in tried and not sure):  # there are too many to try them again
+                if (i, j) == barred or ((i, j) in tried and not sure):  # there are too many to try them at once again
                     continue
                 tried.add((i, j))
                 toggled = self._toggle(one, i, j)
@@ -235,18 +242,30 @@ class Explorer:
     def kick(self, most: int) -> None:
         """Leave the maximum of the best graph: walk latents past each other, and turn the rows of two in their plane.
 
-        At most so many of either, the walks that promise most and pairs at random.
+        At most so many of either, the walks that promise most and pairs at random; and every plane in which the
+        likelihood without an order has another maximum.
         """
         rng, pairs = np.random.default_rng(0), np.argwhere(np.tri(self.design.d, k=-1))
-        for turned in EXCHANGE, HALFWAY:
+        for turned in (EXCHANGE, HALFWAY) if most else ():
             for H, order in reversals(self.stack, self.best.graph, self.rules, self.orders, most, every=True):
                 self.enter_order(H, order)
-            graph = self.best.graph
-            noises = graph.optimum.rows[: self.design.d] @ graph.optimum.H
+            graph, noises = self._noises()
             for pair in rng.permutation(pairs)[:most]:
                 H = graph.optimum.H.copy()
                 H[pair] = turned @ noises[pair]
                 self._enter_rows(H, graph.order)
+        left: Weighed | None = None
+        while left is not self.best:
+            left, (graph, noises) = self.best, self._noises()
+            for rows in turned_rows(self.design, noises, LOSE_AT_MOST):
+                self._enter_rows(rows, graph.order)
+                if self.best is not left:
+                    break
+
+    def _noises(self) -> tuple[FittedGraph, Array]:
+        """Return the best graph, and the noise rows (d, r) of its latents where they are left alone."""
+        graph = self.best.graph
+        return graph, graph.optimum.rows[: self.design.d] @ graph.optimum.H
 
     def turn(self) -> bool:
         """Turn edges of the most probable graphs round until no near one is left; False if there were too many."""

@@ -20,6 +20,7 @@ import numpy as np
 from latentdag.core.edge_estimates import all_adapt
 from latentdag.core.effort import (
     INSERT_UP_TO,
+    KICKS_BY_SIZE,
     LEAST_PATIENCE,
     NEAR,
     NOISY_COSTS,
@@ -115,10 +116,14 @@ def search(design: Design, starts: Sequence[tuple[Array, Order]], rules: Rules) 
 
 
 @np.errstate(all="ignore")  # other processes have settings of their own
-def climb_from(design: Design, start: tuple[Array, Order], rules: Rules) -> End:
-    """Return the orders that a climb from one start has fitted; none if the start has no likelihood."""
-    climbed = _by_insertions if design.d <= INSERT_UP_TO else _by_reversals
-    return sorted(climbed(design, *start, rules), key=lambda rival: -rival.value)
+def climb_from(design: Design, start: tuple[Array, Order], rules: Rules, warm: bool = False) -> End:
+    """Return the orders that a climb from one start has fitted; none if the start has no likelihood.
+
+    A ``warm`` start has the rows of a graph for data like these.
+    """
+    few = design.d <= INSERT_UP_TO
+    found = _by_insertions(design, *start, rules) if few else _by_reversals(design, *start, rules, warm)
+    return sorted(found, key=lambda rival: -rival.value)
 
 
 def _by_insertions(design: Design, H: Array, order: Order, rules: Rules) -> list[Rival]:
@@ -132,10 +137,12 @@ def _by_insertions(design: Design, H: Array, order: Order, rules: Rules) -> list
     return [Rival(flag.value, flag.H, flag.order) for flag in fitted]
 
 
-def _by_reversals(design: Design, H: Array, order: Order, rules: Rules) -> list[Rival]:
+def _by_reversals(design: Design, H: Array, order: Order, rules: Rules, warm: bool) -> list[Rival]:
     """Climb over sparse graphs: prune, refit and walk, then turn single edges round."""
-    walked = climb(design, H, order, rules.permit, sweeps=max(2, SWEEPS // design.d))
-    start = climb_graphs(design, walked.H, walked.order, rules)
+    if not warm:  # a walk over the full order would lose what the graph knew
+        walked = climb(design, H, order, rules.permit, sweeps=max(2, SWEEPS // design.d))
+        H, order = walked.H, walked.order
+    start = climb_graphs(design, H, order, rules)
     if start is None:
         return []
     fitted: list[FittedGraph] = []
@@ -163,7 +170,8 @@ def conclude(design: Design, ends: Sequence[End], rules: Rules, turn: bool = Tru
         _enter(explorer, rival)
     # what shows the way beneath noise is an estimate, and full orders of it can lead into wrong maxima
     if turn and (design.d > INSERT_UP_TO or design.noisy is not None):
-        explorer.kick(SEARCH_KICKS // design.d // (1 if design.noisy is None else NOISY_COSTS))
+        kicks = min(SEARCH_KICKS // design.d, KICKS_BY_SIZE // design.d**3)
+        explorer.kick(kicks // (1 if design.noisy is None else NOISY_COSTS))
     if not all_adapt(design):
         explorer.climb(explorer.best)
     posterior = explorer.explored() if turn else explorer.posterior(False)

@@ -196,7 +196,7 @@ def _search(
     parallel = Parallel(n_jobs=min(n_jobs, len(starts)) if n_jobs else n_jobs, return_as="generator")
     with Progress("latentdag fit", len(starts) + 1, show=progress) as bar:
         bar.say("search")
-        for end in parallel(delayed(climb_from)(prepared.design, start, rules) for start in starts):
+        for end in parallel(delayed(climb_from)(prepared.design, start, rules, warm=not turn) for start in starts):
             ends.append(end)
             bar.advance()
         bar.say("edges")
