@@ -75,7 +75,12 @@ def read_data(
                 said["features"] = _most_variable(rows, said["features"], samples, source["top_variable"])
                 samples = stream.pieces(path, source["context_column"], **said)
             options: dict[str, Any] = {"robust": source["robust"], "checkpoint": kept, "progress": progress}
-            return stream.moments(opened, None, control, **options, **said), samples, told
+            found = stream.moments(opened, None, control, **options, **said)
+    missing = opened.n_rows - sum(lb.counted(opened.labels).values())
+    if missing:  # said once the data are read: of damaged ones there is one sentence, and no other
+        which = f"{missing} of {opened.n_rows} rows of {path} have no label in {source['context_column']!r}"
+        warnings.warn(f"{which}, and take no part", LabelWarning, stacklevel=2)
+    return found, samples, told
 
 
 def _contexts(reader: Reader, source: Mapping[str, Any]) -> tuple[Hashable, list[Hashable] | None]:
@@ -94,11 +99,7 @@ def _contexts(reader: Reader, source: Mapping[str, Any]) -> tuple[Hashable, list
         meant[text][0] if len(meant.get(text, ())) == 1 else text
         for text in (source["control"], *listed_names(source["contexts"]))
     )
-    missing = reader.n_rows - sum(counts.values())
-    if missing:
-        which = f"{missing} of {reader.n_rows} rows of {reader.name} have no label in {source['context_column']!r}"
-        warnings.warn(f"{which}, and take no part", LabelWarning, stacklevel=2)
-    return control, [control, *wanted] if wanted else list(counts) if missing else None
+    return control, [control, *wanted] if wanted else list(counts) if sum(counts.values()) < reader.n_rows else None
 
 
 def _features(reader: Reader, source: Mapping[str, Any], column: str) -> list[str] | None:

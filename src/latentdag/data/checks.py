@@ -164,7 +164,8 @@ def check_design(m: "Moments") -> None:
     """Refuse moments without what every method needs: a named control, another context, features that vary."""
     if not hasattr(m, "covariances"):
         raise TypeError(
-            f"fit takes Moments, got {type(m).__name__}: build them with Moments.from_samples(X, contexts, …)"
+            f"fit takes Moments, got {type(m).__name__}: make them with "
+            "latentdag.Moments.from_samples(X, contexts, control=…), and fit those"
         )
     if m.control is None:
         raise ValueError(

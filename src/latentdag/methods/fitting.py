@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import getdoc
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,8 @@ def fit(
         The samples behind ``m``. The fit rests on moments alone; with the samples, contexts in which nothing changed
         (``fit.idle``) are found without taking the samples for Gaussian: see :func:`latentdag.changed`.
     **options
-        Of the method: see :class:`latentdag.Options`. The fit keeps them, defaults included, as ``fit.options``.
+        Of the method, as :class:`latentdag.Options` takes them. The fit keeps them, defaults included, as
+        ``fit.options``:
 
     Returns
     -------
@@ -74,8 +76,8 @@ def fit(
     >>> set(found.graph.edges) == set(truth.graph.edges)
     True
     """
+    check_design(m)  # first: whoever passes X and y should read of moments, and not of methods
     chosen = Options.named(method, options)
-    check_design(m)
     if m.range.shape[1] < m.n_features:
         check_units(m, UNITS_IN_A_PLANE)
     # steps of a search that leave the numbers are turned down like any that lead nowhere; the model must be finite
@@ -89,6 +91,15 @@ def fit(
     found = found if method == "exact" else with_idle(found, m, data)
     found = found if m.basis is None or found.model.basis is not None else found.in_features(m.basis)
     return oriented(found)
+
+
+def _with_options(text: str) -> str:
+    """Return the docstring of a function with all options of the methods, as :class:`Options` describes them."""
+    described = (getdoc(Options) or "").partition("\ntargets : ")[2].partition("\n\nExamples")[0]
+    return text.replace("\n\nReturns\n", f"\ntargets : {described}\n\nReturns\n", 1)
+
+
+fit.__doc__ = _with_options(getdoc(fit) or "")
 
 
 def with_idle(found: Fit, m: Moments, data: Samples | None = None) -> Fit:

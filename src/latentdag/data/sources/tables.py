@@ -285,7 +285,7 @@ class DelimitedReader(Reader):
                 row = int(np.argmax(bad))
                 raise ValueError(
                     f"{self.path}: feature column {name!r} holds {part[name].iloc[row]!r} in row {first + row}, not a "
-                    "number: correct it, drop the column, or choose the features with features=[…]"
+                    "number: correct it, drop the column, or choose features with features=[…], --features or --drop"
                 )
         return part.to_numpy(dtype=float)
 
