@@ -23,7 +23,7 @@ from latentdag.data.stream import Samples
 from latentdag.inference.membership import FIT_UP_TO, MembershipTest, membership_test
 from latentdag.inference.ranks import p_value_column, rank_test
 from latentdag.methods.result import Fit
-from latentdag.methods.verdict import Verdict, and_list, idle_reasons, next_steps, refused_reason
+from latentdag.methods.verdict import Verdict, and_list, next_steps, refused_reason
 from latentdag.report.text import WORDS, show
 from latentdag.uncertainty.standard_errors import SHRUNK
 
@@ -204,7 +204,7 @@ def changed(results: "Results") -> Found:
     """Whether anything changed in every context: what the fit itself tested, before any edge."""
     fit = results.fit
     if fit.idle:
-        return "warn", "said", {"said": " ".join(idle_reasons(fit))}
+        return "warn", "warn", {"which": and_list(lb.text_names(fit.idle))}
     if "changed" not in fit.details:
         return None
     return "good", "good", {"contexts": len(fit.model.interventions)}
