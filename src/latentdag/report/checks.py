@@ -185,7 +185,8 @@ def overall(results: "Results", checks: Sequence[Check]) -> tuple[str, Verdict]:
     if results.refused and test is not None and not test.in_model:
         if "refusal" not in results.fit.details:
             reasons = (*reasons, refused_reason(test.p_value, not test.omnibus.robust, test.size))
-        worst = test.drop or sorted(test.omnibus.misfit, key=lambda c: -test.omnibus.misfit[c])[:1]
+        off = {c: value for c, value in test.omnibus.misfit.items() if c != results.fit.model.control}
+        worst = test.drop or sorted(off, key=lambda c: -off[c])[:1]
         look = WORDS["verdict"]["drop" if test.drop else "worst" if worst else "look"]
         advice = next_steps(results.fit, look.format(which=and_list([str(c) for c in worst])))
     marked = [check["name"] for check in checks if check["status"] in ("bad", "warn") and check["id"] not in TOLD]
