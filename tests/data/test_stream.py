@@ -76,7 +76,7 @@ def test_rows_of_some_contexts_are_those_that_were_cut_out_before(kind, tmp_path
         same(stream.moments(source, contexts, "WT", block_rows=block_rows, **options), expected)
     again = list(stream.pieces(source, contexts, block_rows=100, **options).pieces())
     np.testing.assert_array_equal(np.concatenate([labels for _, labels in again]), data.labels[kept])
-    spread = stream.spread_within(stream.pieces(source, contexts, block_rows=100, **options), 2)
+    spread = stream.spread_within(stream.pieces(source, contexts, block_rows=100, **options), ["WT", "NA"], 2)
     n = expected.counts - 1
     pooled = np.einsum("k,kpp->p", n, expected.covariances) / n.sum()
     np.testing.assert_allclose(spread, pooled, rtol=1e-10)

@@ -148,12 +148,15 @@ def test_moments_have_their_features_and_still_choose_contexts(tmp_path):
     run("moments", tmp_path / "m.npz", "--contexts", "c3", "--out", tmp_path / "n.npz")
     assert ld.Moments.load(tmp_path / "n.npz").contexts == ("control", "c3")
     for told, said in {
-        ("--features", "x0"): "of features that were chosen before: use --features on the rows",
-        ("--top-variable", "2"): "use --top-variable on the rows",
-        ("--contexts", "c7"): "has no context 'c7'; its contexts are 'control' (500)",
+        ("--features", "x0"): "holds moments, without columns: --features is for rows, or when the moments are made",
+        ("--top-variable", "2"): "--top-variable is for rows",
+        ("--contexts", "c7"): "m.npz: no context 'c7'; present: 'control' (500)",
     }.items():
         assert said in run("test", tmp_path / "m.npz", *told, code=2).stderr
-    assert "and moments have no columns" in run("fit", tmp_path / "m.npz", "--targets", "gene", code=2).stderr
+    assert (
+        "holds moments, without columns: --targets is for rows"
+        in run("fit", tmp_path / "m.npz", "--targets", "gene", code=2).stderr
+    )
 
 
 def test_the_shell_completes_commands(tmp_path):

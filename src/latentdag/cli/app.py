@@ -43,9 +43,7 @@ Counts = Annotated[bool, typer.Option("--counts", help="The values are counts; t
 Depth = Annotated[str, typer.Option(help="Column with the depth of counts; by default the rows' sums.")]
 Chosen = Annotated[str, typer.Option("--features", help="Only these features, separated by commas.")]
 Drop = Annotated[str, typer.Option(help="Leave these features out.")]
-TopVariable = Annotated[
-    int, typer.Option(min=0, help="So many features: those that vary most about the means of their contexts.")
-]
+TopVariable = Annotated[int, typer.Option(min=0, help="Only so many features: the most variable within contexts.")]
 Contexts = Annotated[str, typer.Option(help="Only these contexts, separated by commas, and the control.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Progress = Annotated[bool | None, typer.Option(help="Show progress on stderr; by default in a terminal.")]
@@ -168,10 +166,7 @@ def fit(
     penalty: Annotated[str, typer.Option(help="Price of an edge: bic, aic or nats.")] = "bic",
     unintervened: Annotated[str, typer.Option(help="Other latents: downstream or upstream.")] = "downstream",
     noise: Annotated[str, typer.Option(help="Noise of single features: auto, features or none.")] = "auto",
-    targets: Annotated[
-        str,
-        typer.Option(help="'learn', a csv of contexts and the latents they hit, or a column with each row's target."),
-    ] = "",
+    targets: Annotated[str, typer.Option(help="'learn', a csv of contexts and latents, or a column of targets.")] = "",
     required: Annotated[str, typer.Option(help="Edges between latents, CAUSE:EFFECT, separated by commas.")] = "",
     forbidden: Annotated[str, typer.Option(help="Edges that cannot be, CAUSE:EFFECT, separated by commas.")] = "",
     n_latents: Annotated[int, typer.Option(min=0, help="Latents of noisy features, background included.")] = 0,

@@ -124,7 +124,8 @@ def _most_variable(reader: Reader, names: list[str], samples: Samples, n: int) -
     """Return the ``n`` features that vary most about the means of their contexts, in the order of the source."""
     if n > len(names):
         raise ValueError(f"--top-variable {n}: {reader.name} has {len(names)} features to choose from")
-    first = np.sort(np.argsort(-stream.spread_within(samples, len(names)), kind="stable")[:n])
+    spread = stream.spread_within(samples, list(lb.counted(reader.labels)), len(names))
+    first = np.sort(np.argsort(-spread, kind="stable")[:n])
     kept = [names[j] for j in first]
     said = f"{n} of {len(names)} features are kept, those that vary most about the means of their contexts"
     typer.echo(f"latentdag: {said}: {lb.listed(kept)}", err=True)
@@ -138,19 +139,13 @@ def _saved_moments(path: Path, source: Mapping[str, Any], column: str) -> Moment
         raise ValueError(f"{path} holds moments, and rows cannot be weighed any more: use --robust on the rows")
     if source["counts"] and found.noise is None:
         raise ValueError(f"{path} holds moments without the noise of counts: use --counts on the rows")
-    for name in CHOOSE:
-        if source[name]:
-            option = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{path} holds moments, of features that were chosen before: use {option} on the rows")
-    if column:
-        raise ValueError(f"--targets {column} is neither 'learn' nor a file, and moments have no columns")
+    for option in (*(name for name in CHOOSE if source[name]), *(["targets"] if column else [])):
+        said = f"holds moments, without columns: --{option.replace('_', '-')} is for rows"
+        raise ValueError(f"{path} {said}, or when the moments are made")
     labels = dict(zip(lb.text_names(found.contexts), found.contexts, strict=True))
     wanted = [labels.get(text, text) for text in listed_names(source["contexts"])]
-    for label in wanted:
-        if label not in found.contexts:
-            listed = lb.count_table(found.contexts, found.counts)
-            raise ValueError(f"{path} has no context {label!r}; its contexts are {listed}")
-    return found.select([c for c in found.contexts if not wanted or c in wanted or c == found.control])
+    with naming_source(str(path)):
+        return found.select(wanted) if wanted else found
 
 
 def read_targets(told: str) -> Any:

@@ -218,21 +218,16 @@ def pieces(
     return Pieces(source, contexts, options | {"depth": depth, "only": only}, block_rows, counts)
 
 
-def spread_within(data: Samples, n_features: int) -> np.ndarray:
-    """Return the variance (p,) of every feature over all rows about the mean of their context.
+def spread_within(data: Samples, contexts: Sequence[Hashable], n_features: int) -> np.ndarray:
+    """Return the variance (p,) of every feature over all rows of these contexts, about the mean of their context.
 
     The labels of contexts play no other part: a feature does not count as variable because a perturbation moves it.
-    Values that are not finite make the variance infinite.
+    Where values are not finite, so is the variance: it is infinite.
     """
-    means: dict[Hashable, np.ndarray] = {}
-    counts: dict[Hashable, int] = {}
-    total = np.zeros(n_features)
-    for X, labels in _pieces(data):
-        codes, present = lb.factorize(labels, X.shape[0])
-        for code, label in enumerate(present):
-            for rows in dense_rows(as_rows(X), np.flatnonzero(codes == code)):
-                mean, n, more = rows.mean(axis=0), counts.get(label, 0), len(rows)
-                gap = mean - means.get(label, mean)
-                total += ((rows - mean) ** 2).sum(axis=0) + gap**2 * (n * more / (n + more))  # Chan's update
-                means[label], counts[label] = mean - gap * (n / (n + more)), n + more
-    return np.nan_to_num(total / max(sum(counts.values()) - len(counts), 1), nan=np.inf)
+    n, means, total = np.zeros(len(contexts)), np.zeros((len(contexts), n_features)), np.zeros(n_features)
+    for k, rows in context_blocks(data, contexts, n_features):
+        mean, before, n[k] = rows.mean(axis=0), n[k], n[k] + len(rows)
+        gap = mean - means[k]
+        total += ((rows - mean) ** 2).sum(axis=0) + gap**2 * (before * len(rows) / n[k])  # Chan's update
+        means[k] += gap * (len(rows) / n[k])
+    return np.nan_to_num(total / max(n.sum() - len(n), 1), nan=np.inf)

@@ -23,7 +23,7 @@ from latentdag.data.stream import Samples
 from latentdag.inference.membership import FIT_UP_TO, MembershipTest, membership_test
 from latentdag.inference.ranks import p_value_column, rank_test
 from latentdag.methods.result import Fit
-from latentdag.methods.verdict import Verdict, and_list, idle_reasons, next_steps, refused_reason
+from latentdag.methods.verdict import Verdict, and_list, next_steps, refused_reason
 from latentdag.report.text import WORDS, show
 from latentdag.uncertainty.standard_errors import SHRUNK
 
@@ -185,7 +185,8 @@ def overall(results: "Results", checks: Sequence[Check]) -> tuple[str, Verdict]:
     if results.refused and test is not None and not test.in_model:
         if "refusal" not in results.fit.details:
             reasons = (*reasons, refused_reason(test.p_value, not test.omnibus.robust, test.size))
-        worst = test.drop or sorted(test.omnibus.misfit, key=lambda c: -test.omnibus.misfit[c])[:1]
+        off = {c: value for c, value in test.omnibus.misfit.items() if c != results.fit.model.control}
+        worst = test.drop or sorted(off, key=lambda c: -off[c])[:1]
         look = WORDS["verdict"]["drop" if test.drop else "worst" if worst else "look"]
         advice = next_steps(results.fit, look.format(which=and_list([str(c) for c in worst])))
     marked = [check["name"] for check in checks if check["status"] in ("bad", "warn") and check["id"] not in TOLD]
@@ -204,7 +205,7 @@ def changed(results: "Results") -> Found:
     """Whether anything changed in every context: what the fit itself tested, before any edge."""
     fit = results.fit
     if fit.idle:
-        return "warn", "said", {"said": " ".join(idle_reasons(fit))}
+        return "warn", "warn", {"which": and_list(lb.text_names(fit.idle))}
     if "changed" not in fit.details:
         return None
     return "good", "good", {"contexts": len(fit.model.interventions)}
