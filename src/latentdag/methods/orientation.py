@@ -17,8 +17,9 @@ from latentdag.methods.result import Fit, named_graph
 #: Probability that any shift passes for certain where no mean is shifted.
 DOUBT = 1e-3
 
-
-PERTURBED, FEATURE = "where its own perturbation moves it", "with the feature that weighs most"
+#: What a latent's sign means, in words.
+PERTURBED = "where its own perturbation moves it"
+FEATURE = "with the feature that weighs most in its score, all else equal"
 
 
 def oriented(fit: Fit) -> Fit:

@@ -143,11 +143,13 @@ class Fit:
 
     @property
     def grows_with(self) -> dict[str, str]:
-        """The same in words, by latent: "its perturbation", or the name of that feature."""
+        """The same in words, by latent: "its perturbation", or that feature "all else equal": what weighs most in a score
+        may well correlate with it the other way.
+        """
         names, largest = self.model.feature_names, np.abs(self.model.unmixing).argmax(axis=1)
         told = self.orientation
         return {
-            name: "its perturbation" if told.get(name) == "perturbation" else names[j]
+            name: "its perturbation" if told.get(name) == "perturbation" else f"{names[j]}, all else equal"
             for name, j in zip(self.model.latents, largest, strict=True)
         }
 
