@@ -143,8 +143,9 @@ class Fit:
 
     @property
     def grows_with(self) -> dict[str, str]:
-        """The same in words, by latent: "its perturbation", or that feature "all else equal": what weighs most in a score
-        may well correlate with it the other way.
+        """The same in words, by latent: "its perturbation", or that feature, "all else equal".
+
+        What weighs most in the score of a latent may well correlate with it the other way.
         """
         names, largest = self.model.feature_names, np.abs(self.model.unmixing).argmax(axis=1)
         told = self.orientation
