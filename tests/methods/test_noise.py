@@ -321,3 +321,18 @@ def test_where_as_many_background_factors_as_can_be_told_apart_are_not_enough_fe
     assert "something else than noise is amiss" in str(fit.verdict)
     assert any("refuse the model" in reason for reason in fit.verdict.reasons)
     assert ld.fit(ld.Moments.from_covariances(S, 5_000), noise="none").graph.edges == fit.graph.edges
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_background_factors_noise_is_taken_only_if_the_fit_explains_more_than_one_to_exact_features(seed):
+    """Contexts that change the background, too, are no noise, whatever a criterion says that lets them."""
+    rng = np.random.default_rng([6, seed])
+    model = ld.simulate.random_model(3, 12, rng=rng)
+    B = rng.normal(size=(12, 3))
+    S = [model.covariance(c) + B @ np.diag(rng.uniform(0.2, 4.0, 3)) @ B.T + 0.3 * np.eye(12) for c in model.contexts]
+    m = ld.Moments.from_covariances(np.array(S), 2_000)
+    fit, exact = ld.fit(m), ld.fit(m, noise="none")
+    assert fit.bic <= exact.bic + 1e-6 * abs(exact.bic)
+    assert fit.options.noise == "auto"
+    if fit.noise_variance is None and "noise_bic" in fit.details:
+        assert "taken as exact" in str(fit.verdict)

@@ -83,7 +83,11 @@ def fit(
     # steps of a search that leave the numbers are turned down like any that lead nowhere; the model must be finite
     with np.errstate(all="ignore"):
         if method == "likelihood":
-            found = fit_likelihood(m, chosen, start=start, n_jobs=n_jobs, progress=progress, data=data)
+            asked: dict[str, Any] = {"start": start, "n_jobs": n_jobs, "progress": progress, "data": data}
+            found = fit_likelihood(m, chosen, **asked)
+            if chosen.noise == "auto" and m.noise is None and _has_background(found):
+                exact = fit_likelihood(m, replace(chosen, noise="none"), **asked)
+                found = found if found.bic < exact.bic else _taken_for_exact(exact, found)
         elif start is not None:
             raise TypeError(f"method {method!r} searches nothing, so it takes no start")
         else:
@@ -100,6 +104,20 @@ def _with_options(text: str) -> str:
 
 
 fit.__doc__ = _with_options(getdoc(fit) or "")
+
+
+def _has_background(fit: Fit) -> bool:
+    """Return whether noise of features came with factors that no context targets.
+
+    BIC let their covariances differ between contexts, and the model does not: it may explain much less.
+    """
+    return bool(fit.model.feature_noise is not None and fit.details["n_factors"] > fit.model.n_latents)
+
+
+def _taken_for_exact(exact: Fit, noisy: Fit) -> Fit:
+    """Return the fit to exact features, which has the better BIC, with what was asked for."""
+    told = {"noise_bic": {"noise": noisy.bic, "exact": exact.bic}}
+    return replace(exact, options=noisy.options, details={**exact.details, **told})
 
 
 def with_idle(found: Fit, m: Moments, data: Samples | None = None) -> Fit:
