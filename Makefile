@@ -24,7 +24,7 @@ demo: .venv/.ready
 # processor shows here, and not at a user's.
 KERNELS ?= Haswell Prescott
 NUMERICAL := $(addprefix tests/,$(addsuffix .py,$(addprefix core/test_,linalg porq projection likelihood jacobian edge_estimates \
-	evidence) $(addprefix data/test_,moments adjust) $(addprefix identification/test_,identify reduce equivalence) \
+	evidence order_free) $(addprefix data/test_,moments adjust) $(addprefix identification/test_,identify reduce equivalence) \
 	methods/test_hostile methods/test_noise core/test_noisy uncertainty/test_standard_errors uncertainty/test_prediction uncertainty/test_held_out \
 	$(addprefix inference/test_,ranks membership dimension shared_targets control targets)))
 

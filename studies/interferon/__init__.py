@@ -6,11 +6,11 @@ the control, 'non-targeting'. Genes are chosen by their variance over all cells,
 first twenty, “no targets 20” the first twenty that no guide targets; “control 20” vary most in the control, and
 “responsive 20” move most under the core knock-outs, which uses the labels. Core contexts: IFNGR1, IFNGR2, JAK2, STAT1,
 IRF1, SMAD4, UBE2L6. Contexts are fewer than genes: the other dimensions are taken as downstream unless a row says
-“upstream”. Features are taken as exact; rows “with noise” allow every gene noise of its own, if BIC prefers that
-(`noise="auto"`). “Robust” p-values are corrected by fourth moments. Shuffles deal labels anew within replicates. Known,
-and used in no fit: IFNGR1/IFNGR2 → JAK2 → STAT1 is one cascade, IRF1 lies downstream of it. That these four hit one
-latent is first tested, then told to the fit. Genes and the regression on depth and replicate come from all cells,
-held-out ones included; nothing else does.
+“upstream”. Orders are of features taken as exact, but for rows “with noise”, which allow every gene noise of its own
+if BIC prefers that (`noise="auto"`), as graphs and held-out scores do. “Robust” p-values are corrected by fourth
+moments. Shuffles deal labels anew within replicates. Known, and used in no fit: IFNGR1/IFNGR2 → JAK2 → STAT1 is one
+cascade, IRF1 lies downstream of it. That these four hit one latent is first tested, then told to the fit. Genes and
+the regression on depth and replicate come from all cells, held-out ones included; nothing else does.
 
 The order of the questions is the order of trust. Does each context fit the model? Which contexts hit the same latent?
 Only then: what is the graph between the distinct ones, and does a fit predict cells that it did not see? Known biology

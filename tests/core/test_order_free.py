@@ -44,3 +44,11 @@ def test_rows_that_were_turned_away_are_turned_back(seed):
     best = next(turned_rows(prepared.design, mixed, 0.0))
     cosines = np.abs(np.sum(best * M, axis=1)) / np.linalg.norm(best, axis=1) / np.linalg.norm(M, axis=1)
     assert cosines.min() > 0.99
+
+
+def test_a_step_to_rows_that_coincide_is_turned_down():
+    """Found under Prescott's kernels: a context in which nothing changed lets one row go anywhere."""
+    idle = ld.LatentModel(np.eye(2), [[0, 0.5], [0, 0]], [1, 1], {"a": ld.Intervention("Z2", variance=1.0)})
+    for seed in range(20):
+        fit = ld.fit(ld.simulate.sample_moments(idle, 300, rng=seed))
+        assert np.isfinite(fit.loglik)

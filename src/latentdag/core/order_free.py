@@ -66,10 +66,14 @@ class OrderFree:
 
         def objective(x: Array) -> tuple[float, Array]:
             E = eye + x.reshape(M.shape)
-            value, gradient = self(E @ M)
+            try:
+                value, gradient = self(E @ M)
+                gradient = np.asarray(np.linalg.solve(E, gradient.T).T)
+            except np.linalg.LinAlgError:  # a step too far makes rows coincide
+                return np.inf, np.zeros_like(x)
             if not np.isfinite(value):
                 return np.inf, np.zeros_like(x)
-            return -value / self.N, -(gradient @ np.linalg.inv(E).T).ravel() / self.N
+            return -value / self.N, -gradient.ravel() / self.N
 
         found = optimize.minimize(
             objective,

@@ -240,7 +240,7 @@ def rank(results: "Results") -> Found:
         mend = f" Leaving {and_list(spared)} out would not mend that." if spared else ""
         change = f"{and_list(over)} change{'s' if len(over) == 1 else ''}"
         return "bad", "bad", {"change": change, "mend": mend, "untested": untested}
-    if np.nanmin(p) == 1.0:
+    if evidence.dimensions <= 2:
         return "open", "nothing", {}
     smallest = {"p": np.nanmin(p), "adjusted": np.nanmin(adjusted)}
     return "note" if left else "good", "good", {**smallest, "untested": untested}
