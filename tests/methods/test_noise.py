@@ -9,6 +9,7 @@ import pytest
 import latentdag as ld
 from latentdag.core.covariance import score_covariance
 from latentdag.core.jacobian import information, outer_information
+from latentdag.methods import fitting
 
 
 def population(seed, d=4, p=8, convention="text", background=0, counts=10**6):
@@ -336,3 +337,23 @@ def test_with_background_factors_noise_is_taken_only_if_the_fit_explains_more_th
     assert fit.options.noise == "auto"
     if fit.noise_variance is None and "noise_bic" in fit.details:
         assert "taken as exact" in str(fit.verdict)
+
+
+def test_where_noise_leads_to_no_model_features_are_exact_and_other_errors_stay(monkeypatch):
+    _, _, m = population(1, counts=2_000)
+    usual = fitting.fit_likelihood
+
+    def fails_with_noise(m, options, **rest):
+        if options.noise != "none":
+            raise np.linalg.LinAlgError("Singular matrix")
+        return usual(m, options, **rest)
+
+    monkeypatch.setattr(fitting, "fit_likelihood", fails_with_noise)
+    fit = ld.fit(m)
+    assert fit.noise_variance is None
+    assert fit.options.noise == "auto"
+    assert "leads to no model" in str(fit.verdict)
+    with pytest.raises(ld.errors.NumericalError):
+        ld.fit(m, noise="features")
+    with pytest.raises(ValueError, match="names no latent"):
+        ld.fit(m, required=[("nobody", "c1")])

@@ -84,7 +84,7 @@ def fit(
     with np.errstate(all="ignore"):
         if method == "likelihood":
             asked: dict[str, Any] = {"start": start, "n_jobs": n_jobs, "progress": progress, "data": data}
-            found = fit_likelihood(m, chosen, **asked)
+            found = _fit_likelihood(m, chosen, asked)
             if chosen.noise == "auto" and m.noise is None and _has_background(found):
                 exact = fit_likelihood(m, replace(chosen, noise="none"), **asked)
                 found = found if found.bic < exact.bic else _taken_for_exact(exact, found)
@@ -104,6 +104,20 @@ def _with_options(text: str) -> str:
 
 
 fit.__doc__ = _with_options(getdoc(fit) or "")
+
+
+def _fit_likelihood(m: Moments, options: Options, asked: dict[str, Any]) -> Fit:
+    """Fit by likelihood; to exact features, where noise was only looked for and leads to no model at all.
+
+    Far from the model it can: factors grow without bound. What is wrong with the data is wrong for exact features, too.
+    """
+    try:
+        return fit_likelihood(m, options, **asked)
+    except (np.linalg.LinAlgError, ValueError):
+        if options.noise != "auto" or m.noise is not None:
+            raise
+        exact = fit_likelihood(m, replace(options, noise="none"), **asked)
+        return replace(exact, options=options, details={**exact.details, "noise_unbounded": True})
 
 
 def _has_background(fit: Fit) -> bool:

@@ -570,6 +570,7 @@ FILE = Layout(
             "ancestors?": [(str, str, finite)], "responses?": [(str, str, str, finite)],
             "orientation?": {str: str}, "refusal?": {"p_value": float, "gaussian": bool, "size": str},
             "n_factors?": int, "noise_bic?": {str: float}, "noise_at_floor?": [str], "noise_endless?": int,
+            "noise_unbounded?": bool,
             "target_probability?": [(str, str, finite)], "shared_probability?": [(str, str, finite)],
             "target_rivals?": [(finite, {str: [str]})], "targets_explored?": bool, "targets_hint?": [str],
             "changed?": {str: {"p_holm?": float, "p_apart_holm?": float, "reason": str}}, str: object,

@@ -29,6 +29,7 @@ ENDLESS = (
     "Features are taken as exact: with noise of single features BIC asks for {r} factors, the most that can be told "
     "apart, so something else than noise is amiss."
 )
+UNBOUNDED = "Features are taken as exact: a fit with noise of single features leads to no model of these data."
 FLOOR = "Of some features the noise cannot be told from none: {listed}."
 SILENT = "Some features hold nothing but noise: {listed}."
 TARGETS_HINT = (
@@ -183,6 +184,8 @@ def _noise_notes(fit: "Fit") -> Iterator[str]:
     psi, bic = fit.model.feature_noise, dict(fit.details.get("noise_bic", {}))
     exact = bic.pop("exact", None)
     if psi is None:
+        if "noise_unbounded" in fit.details:
+            yield UNBOUNDED
         if "noise_endless" in fit.details:
             yield ENDLESS.format(r=fit.details["noise_endless"])
         if exact is not None:
